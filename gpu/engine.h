@@ -1,0 +1,23 @@
+/* What the host must know of an engine: the constants of one matrix unit's kernel. The device code asserts the same numbers. */
+#ifndef MLA_ENGINE_H
+#define MLA_ENGINE_H
+
+#include "mla_gpu.h"
+
+typedef struct mla_engine {
+    const char *name; /* "cdna3", "cdna4", "mma" */
+    int threads;      /* of a block of the split-K kernel */
+    int row_tile;     /* rows of a plan item */
+    int kv_tile;      /* tokens staged at once */
+    size_t lds_bytes; /* of a block of the split-K kernel */
+    int wave;         /* lanes that run in lockstep */
+    mla_rounding acc_rounding; /* of the real matrix unit; host execution rounds to nearest */
+    int mma_k;
+} mla_engine;
+
+#define MLA_COMBINE_THREADS 128 /* of a block of the combine kernel: four columns each */
+
+/* NULL for an unknown name. */
+const mla_engine *mla_engine_find(const char *name);
+
+#endif

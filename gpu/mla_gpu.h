@@ -1,0 +1,142 @@
+/*
+ * Kernels under test: the plug-in ABI, the devices they run on, and the split plan.
+ *
+ * Anybody's kernel is graded through `mla_kernel`: a shared library that exports `mla_plugin_kernel` (see example_plugin.c). The
+ * verifier owns memory, stream and time: it allocates inputs, outputs and workspace in the space the kernel names, and passes pointers.
+ */
+#ifndef MLA_GPU_H
+#define MLA_GPU_H
+
+#include "../ref/mla.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the plug-in ABI ------------------------------------------------------------------------------------------------------- */
+
+#define MLA_KERNEL_ABI 1
+
+typedef enum mla_space { MLA_SPACE_HOST, MLA_SPACE_CUDA, MLA_SPACE_HIP } mla_space;
+
+/* One launch. Two views of one problem: `problem` has every pointer in the kernel's space, `host` every pointer in the host's. */
+typedef struct mla_launch {
+    const mla_problem *problem;
+    const mla_problem *host;
+    const mla_output *output; /* pointers in the kernel's space; every element must be written, padding rows too */
+    void *workspace;          /* kernel's space, 256-byte aligned, as many bytes as `workspace` asked for; NULL when 0. Contents on entry: garbage, or
+                                 what `prepare` left */
+    void *stream;             /* CUstream or hipStream_t; NULL in host space */
+} mla_launch;
+
+typedef struct mla_kernel mla_kernel;
+struct mla_kernel {
+    uint32_t abi_version; /* MLA_KERNEL_ABI */
+    const char *name;     /* for reports, without spaces */
+    mla_space space;
+    mla_contract contract; /* what its arithmetic declares */
+    void *context;         /* the kernel's own */
+
+    /* All calls: `reason` receives one line when the result says no or failed. Any may be called from one thread at a time. */
+
+    /* Can it do this problem? NULL: it can do all. */
+    bool (*supports)(const mla_kernel *kernel, const mla_problem *host, char *reason, size_t reason_size);
+    /* Bytes of workspace for this problem. NULL: 0. */
+    size_t (*workspace)(const mla_kernel *kernel, const mla_problem *host);
+    /* Once a shape, before any run with it: a plan, a table. Enqueued on the stream. 0 on success. NULL: nothing to prepare. */
+    int (*prepare)(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size);
+    /* Enqueues one launch; need not wait for it. Runs any number of times after one prepare. 0 on success. */
+    int (*run)(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size);
+};
+
+/* A plug-in exports this under the name "mla_plugin_kernel". The kernel stays valid until the library is closed. */
+typedef const mla_kernel *(*mla_plugin_entry)(void);
+
+/* ---- devices (device.c, backend_*.c) ------------------------------------------------------------------------------------------ */
+
+/* A memory space with a stream. Not thread-safe. All pointers it hands out are aligned to 256 bytes. */
+typedef struct mla_device mla_device;
+struct mla_device {
+    mla_space space;
+    char description[128]; /* "NVIDIA H200, 132 SMs, driver 13.0" */
+    int compute_units;
+    void *stream; /* NULL in host space */
+    void *state;  /* the backend's own */
+    mla_status (*allocate)(mla_device *device, size_t bytes, void **pointer);
+    void (*release)(mla_device *device, void *pointer); /* NULL is allowed */
+    mla_status (*upload)(mla_device *device, void *to, const void *from, size_t bytes);   /* returns when done */
+    mla_status (*download)(mla_device *device, void *to, const void *from, size_t bytes); /* returns when done */
+    mla_status (*fill)(mla_device *device, void *to, uint8_t byte, size_t bytes);
+    mla_status (*synchronize)(mla_device *device); /* waits for the stream; reports a kernel's failure */
+    void (*close)(mla_device *device);
+};
+
+/* Opens the space's first device. MLA_EDEVICE with a reason when there is no driver or no device. Close with device->close. */
+mla_status mla_device_open(mla_space space, mla_device **device) MLA_CHECKED;
+
+/* ---- kernels by name (kernel.c) ------------------------------------------------------------------------------------------------- */
+
+typedef struct mla_kernel_handle {
+    const mla_kernel *kernel;
+    mla_device *device;
+    void *state; /* the loader's own */
+} mla_kernel_handle;
+
+/*
+ * Opens a kernel and the device it needs:
+ *   reference | splitk@host[:cdna3|:cdna4|:mma] | splitk@nvidia | splitk@amd | PATH of a plug-in (it contains a '/')
+ * MLA_EINVAL: no such kernel, or the file is no plug-in. MLA_EDEVICE: it exists but cannot run here.
+ */
+mla_status mla_kernel_open(const char *spec, mla_kernel_handle *handle) MLA_CHECKED;
+void mla_kernel_close(mla_kernel_handle *handle);
+
+/* ---- split plan (plan.c) ----------------------------------------------------------------------------------------------------------- */
+
+/* Consecutive rows (row = query token * heads + head) of one sequence against a range of its key positions. */
+typedef struct mla_plan_item {
+    int32_t sequence;
+    int32_t rows;                /* 1 .. row_tile */
+    int64_t first_row;
+    int32_t kv_begin, kv_end;    /* key positions, kv_begin < kv_end */
+    int32_t slot;                /* partial slot it writes, or -1: it writes the output itself */
+    int32_t group;               /* index of its group */
+} mla_plan_item;
+
+/* The rows the items of one group share; combined from slots [first_slot, first_slot + splits). */
+typedef struct mla_plan_group {
+    int64_t first_row;
+    int32_t rows;
+    int32_t first_slot; /* -1 when splits < 2 */
+    int32_t splits;     /* 0: no visible key, the combine writes an empty row; 1: the item wrote the output itself */
+    int32_t sequence;   /* -1: padding rows */
+} mla_plan_group;
+
+typedef struct mla_plan {
+    mla_plan_item *items;    /* [num_items]; those of one worker are consecutive */
+    mla_plan_group *groups;  /* [num_groups], covering every row of the output once, in row order */
+    int32_t *worker_indptr;  /* [num_workers + 1], items of a worker (a thread block) */
+    int32_t num_items, num_groups, num_workers, num_slots;
+    int32_t row_tile;        /* rows of a slot */
+} mla_plan;
+
+typedef struct mla_plan_options {
+    int32_t row_tile;      /* rows one item may hold, 16, 32, 64 or 128 */
+    int32_t kv_tile;       /* tokens of the kernel's tile: BALANCED cuts at its multiples */
+    int32_t compute_units; /* of the device, for ADAPTIVE and BALANCED */
+} mla_plan_options;
+
+/*
+ * The plan of problem->split_policy:
+ *   ADAPTIVE  N = clamp(512 / row groups, 1, 32) splits each, the seed's rule of about 512 programs (two a compute unit where there are more than 256)
+ *   FIXED     split_arg splits each
+ *   SIZE      splits of split_arg tokens, aligned to the sequence's start: independent of the rest of the batch
+ *   BALANCED  one worker a compute unit, each with the same number of kv_tile tiles to within one, groups cut where a worker is full
+ * A split with no key is left out. Key ranges are clipped to what any row of the item may see (causal, window).
+ */
+mla_status mla_plan_make(const mla_problem *host, const mla_plan_options *options, mla_plan *plan) MLA_CHECKED;
+void mla_plan_free(mla_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

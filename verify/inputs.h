@@ -1,0 +1,21 @@
+/*
+ * The bytes of a case: q, KV, indptrs, tables, scales. Counter-based (Philox: seed, tensor, index) and built from integer or correctly rounded
+ * operations only: the same bytes on any machine, compiler and thread count.
+ */
+#ifndef MLA_INPUTS_H
+#define MLA_INPUTS_H
+
+#include "case.h"
+#include "memory.h"
+
+/* Everything in guarded, poisoned host memory. `problem` points into `buffers`. */
+typedef struct mla_inputs {
+    mla_problem problem;
+    mla_buffer q, qo_indptr, kv, kv_block_scales, kv_indptr, block_table, kv_indices, topk_indices, sink;
+} mla_inputs;
+
+/* Free with mla_inputs_free, also after failure. Slots that no sequence owns hold NaN codes, unused table entries garbage. */
+mla_status mla_inputs_make(const mla_case *c, mla_inputs *inputs) MLA_CHECKED;
+void mla_inputs_free(mla_inputs *inputs);
+
+#endif

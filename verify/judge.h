@@ -1,0 +1,26 @@
+/* From measures to a verdict. */
+#ifndef MLA_JUDGE_H
+#define MLA_JUDGE_H
+
+#include "compare.h"
+
+typedef enum mla_verdict_status { MLA_PASSED, MLA_FAILED, MLA_SKIPPED, MLA_ERROR } mla_verdict_status;
+
+/* What happened to memory around the kernel. */
+typedef struct mla_integrity {
+    const char *guard_touched; /* name of the buffer, or NULL */
+    int64_t guard_offset;      /* bytes from the buffer's start */
+    const char *input_changed; /* name of the buffer, or NULL */
+    int64_t input_offset;
+} mla_integrity;
+
+typedef struct mla_verdict {
+    mla_verdict_status status;
+    char reason[256]; /* empty when passed */
+} mla_verdict;
+
+const char *mla_verdict_name(mla_verdict_status status); /* "PASSED" ... */
+/* FAILED when any element is unwritten, anomalous or outside its bound, any lse likewise, any guard touched, any input changed; ERROR when nothing was compared. */
+mla_verdict mla_judge(const mla_measure *measure, const mla_integrity *integrity);
+
+#endif
