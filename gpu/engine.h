@@ -5,12 +5,12 @@
 #include "mla_gpu.h"
 
 typedef struct mla_engine {
-    const char *name; /* "cdna3", "cdna4", "mma" */
-    int threads;      /* of a block of the split-K kernel */
-    int row_tile;     /* rows of a plan item */
-    int kv_tile;      /* tokens staged at once */
-    size_t lds_bytes; /* of a block of the split-K kernel */
-    int wave;         /* lanes that run in lockstep */
+    const char *name;          /* "cdna3", "cdna4", "mma" */
+    int threads;               /* of a block of the split-K kernel */
+    int row_tile;              /* rows of a plan item */
+    int kv_tile;               /* tokens staged at once */
+    size_t lds_bytes;          /* of a block of the split-K kernel */
+    int wave;                  /* lanes that run in lockstep */
     mla_rounding acc_rounding; /* of the real matrix unit; host execution rounds to nearest */
     int mma_k;
 } mla_engine;

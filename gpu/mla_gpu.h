@@ -24,9 +24,10 @@ typedef struct mla_launch {
     const mla_problem *problem;
     const mla_problem *host;
     const mla_output *output; /* pointers in the kernel's space; every element must be written, padding rows too */
-    void *workspace;          /* kernel's space, 256-byte aligned, as many bytes as `workspace` asked for; NULL when 0. Contents on entry: garbage, or
+    void
+        *workspace; /* kernel's space, 256-byte aligned, as many bytes as `workspace` asked for; NULL when 0. Contents on entry: garbage, or
                                  what `prepare` left */
-    void *stream;             /* CUstream or hipStream_t; NULL in host space */
+    void *stream;   /* CUstream or hipStream_t; NULL in host space */
 } mla_launch;
 
 typedef struct mla_kernel mla_kernel;
@@ -63,7 +64,7 @@ struct mla_device {
     void *stream; /* NULL in host space */
     void *state;  /* the backend's own */
     mla_status (*allocate)(mla_device *device, size_t bytes, void **pointer);
-    void (*release)(mla_device *device, void *pointer); /* NULL is allowed */
+    void (*release)(mla_device *device, void *pointer);                                   /* NULL is allowed */
     mla_status (*upload)(mla_device *device, void *to, const void *from, size_t bytes);   /* returns when done */
     mla_status (*download)(mla_device *device, void *to, const void *from, size_t bytes); /* returns when done */
     mla_status (*fill)(mla_device *device, void *to, uint8_t byte, size_t bytes);
@@ -95,11 +96,11 @@ void mla_kernel_close(mla_kernel_handle *handle);
 /* Consecutive rows (row = query token * heads + head) of one sequence against a range of its key positions. */
 typedef struct mla_plan_item {
     int32_t sequence;
-    int32_t rows;                /* 1 .. row_tile */
+    int32_t rows; /* 1 .. row_tile */
     int64_t first_row;
-    int32_t kv_begin, kv_end;    /* key positions, kv_begin < kv_end */
-    int32_t slot;                /* partial slot it writes, or -1: it writes the output itself */
-    int32_t group;               /* index of its group */
+    int32_t kv_begin, kv_end; /* key positions, kv_begin < kv_end */
+    int32_t slot;             /* partial slot it writes, or -1: it writes the output itself */
+    int32_t group;            /* index of its group */
 } mla_plan_item;
 
 /* The rows the items of one group share; combined from slots [first_slot, first_slot + splits). */
@@ -112,11 +113,11 @@ typedef struct mla_plan_group {
 } mla_plan_group;
 
 typedef struct mla_plan {
-    mla_plan_item *items;    /* [num_items]; those of one worker are consecutive */
-    mla_plan_group *groups;  /* [num_groups], covering every row of the output once, in row order */
-    int32_t *worker_indptr;  /* [num_workers + 1], items of a worker (a thread block) */
+    mla_plan_item *items;   /* [num_items]; those of one worker are consecutive */
+    mla_plan_group *groups; /* [num_groups], covering every row of the output once, in row order */
+    int32_t *worker_indptr; /* [num_workers + 1], items of a worker (a thread block) */
     int32_t num_items, num_groups, num_workers, num_slots;
-    int32_t row_tile;        /* rows of a slot */
+    int32_t row_tile; /* rows of a slot */
 } mla_plan;
 
 typedef struct mla_plan_options {

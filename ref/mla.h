@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define MLA_HEAD_DIM 576  /* entries of a key: latent 512 + RoPE 64 */
+#define MLA_HEAD_DIM 576   /* entries of a key: latent 512 + RoPE 64 */
 #define MLA_HEAD_DIM_V 512 /* entries of a value: the key's first 512 */
 #define MLA_MAX_HEADS 1024
 
@@ -70,13 +70,13 @@ typedef enum mla_rounding {
 } mla_rounding;
 
 typedef struct mla_format_info {
-    const char *name;     /* as in case lines: "bf16", "fp16", "fp32", "fp8", "fp8fnuz", "e2m1", "e8m0" */
-    int bits;             /* width of a code: 4, 8, 16 or 32 */
-    int digits;           /* significant bits, the hidden one included; unit roundoff is 2^-digits */
-    int min_exponent;     /* smallest positive subnormal is 2^min_exponent */
+    const char *name; /* as in case lines: "bf16", "fp16", "fp32", "fp8", "fp8fnuz", "e2m1", "e8m0" */
+    int bits;         /* width of a code: 4, 8, 16 or 32 */
+    int digits;       /* significant bits, the hidden one included; unit roundoff is 2^-digits */
+    int min_exponent; /* smallest positive subnormal is 2^min_exponent */
     double max_finite;
     bool has_infinity;
-    uint32_t nan;         /* a NaN code; 0 where the format has none */
+    uint32_t nan; /* a NaN code; 0 where the format has none */
 } mla_format_info;
 
 /* Never NULL for a valid format. */
@@ -123,9 +123,9 @@ typedef enum mla_kv_format {
 } mla_kv_format;
 
 typedef struct mla_kv_format_info {
-    const char *name;     /* as in case lines */
-    size_t token_bytes;   /* bytes of one token's row in `kv` */
-    size_t scale_bytes;   /* bytes of one token's row in `kv_block_scales`, without padding; 0 where there is none */
+    const char *name;      /* as in case lines */
+    size_t token_bytes;    /* bytes of one token's row in `kv` */
+    size_t scale_bytes;    /* bytes of one token's row in `kv_block_scales`, without padding; 0 where there is none */
     bool has_tensor_scale; /* multiplied by kv_scale */
 } mla_kv_format_info;
 
@@ -154,11 +154,11 @@ typedef struct mla_problem {
     int32_t batch; /* sequences, >= 1 */
     int32_t heads; /* query heads, 1 .. MLA_MAX_HEADS */
 
-    mla_format q_format;       /* bf16, fp16, fp8, fp8fnuz */
-    float q_scale;             /* finite, > 0: q = code * q_scale (fp8 only; 1 otherwise) */
-    const void *q;             /* [total_q, heads, 576], q_format; NULL when total_q == 0 */
-    int64_t total_q;           /* query tokens in q and out, >= qo_indptr[batch] */
-    const int32_t *qo_indptr;  /* [batch+1], query tokens, non-decreasing, [0] == 0 */
+    mla_format q_format;      /* bf16, fp16, fp8, fp8fnuz */
+    float q_scale;            /* finite, > 0: q = code * q_scale (fp8 only; 1 otherwise) */
+    const void *q;            /* [total_q, heads, 576], q_format; NULL when total_q == 0 */
+    int64_t total_q;          /* query tokens in q and out, >= qo_indptr[batch] */
+    const int32_t *qo_indptr; /* [batch+1], query tokens, non-decreasing, [0] == 0 */
 
     mla_kv_format kv_format;
     float kv_scale;                 /* finite, > 0: fp8 and fp8fnuz; 1 otherwise */
@@ -176,11 +176,11 @@ typedef struct mla_problem {
     const int32_t *topk_indices; /* [total_q, topk], slots or -1; MLA_SPARSE only */
     int32_t topk;                /* MLA_SPARSE only, >= 1 */
 
-    float sm_scale;     /* finite, multiplies <q, k> */
-    bool causal;        /* bottom-right aligned: query t of n sees keys 0 .. N - n + t */
-    int32_t window;     /* > 0: query t sees no key before N - n + t - window + 1; 0: off */
-    float softcap;      /* > 0: scores become softcap * tanh(score / softcap); 0: off */
-    const float *sink;  /* [heads], finite: a logit that takes weight and carries no value; NULL: off */
+    float sm_scale;    /* finite, multiplies <q, k> */
+    bool causal;       /* bottom-right aligned: query t of n sees keys 0 .. N - n + t */
+    int32_t window;    /* > 0: query t sees no key before N - n + t - window + 1; 0: off */
+    float softcap;     /* > 0: scores become softcap * tanh(score / softcap); 0: off */
+    const float *sink; /* [heads], finite: a logit that takes weight and carries no value; NULL: off */
 
     mla_lse_base lse_base;
     bool lse_empty_positive; /* lse of an empty row: +inf, else -inf */
@@ -246,18 +246,18 @@ typedef struct mla_contract {
     mla_format kv_dequant;     /* type of dequantised operands: MLA_NONE (exact), bf16, fp16 */
     mla_format p;              /* weights before P V: bf16, fp16, fp32, fp8, fp8fnuz */
     mla_rounding p_rounding;
-    double p_scale;            /* P is multiplied by this before it is rounded, >= 1 */
-    bool rowsum_of_rounded_p;  /* l sums P after its rounding */
-    mla_format partial;        /* split partials: fp32, bf16, fp16 */
-    bool combine_lse;          /* partials normalised and merged by lse; else unnormalised with (m, l) */
-    double exp_error;          /* kappa: relative error of exp2 in units of u */
-    double tanh_error;         /* absolute error of tanh in units of u */
-    double log_error;          /* absolute error of log2 in units of u */
-    bool lazy_max;             /* the running maximum may lag */
-    bool ftz;                  /* subnormals are flushed */
+    double p_scale;           /* P is multiplied by this before it is rounded, >= 1 */
+    bool rowsum_of_rounded_p; /* l sums P after its rounding */
+    mla_format partial;       /* split partials: fp32, bf16, fp16 */
+    bool combine_lse;         /* partials normalised and merged by lse; else unnormalised with (m, l) */
+    double exp_error;         /* kappa: relative error of exp2 in units of u */
+    double tanh_error;        /* absolute error of tanh in units of u */
+    double log_error;         /* absolute error of log2 in units of u */
+    bool lazy_max;            /* the running maximum may lag */
+    bool ftz;                 /* subnormals are flushed */
     mla_rounding out_rounding;
-    int tile;                  /* tokens between rescales, >= 1 */
-    int max_splits;            /* >= 1 */
+    int tile;       /* tokens between rescales, >= 1 */
+    int max_splits; /* >= 1 */
 } mla_contract;
 
 /* The defaults: fp32 everywhere but P in bf16, nearest rounding, exp2 within 2 ulp. */
@@ -282,13 +282,13 @@ typedef enum mla_row_kind {
 /* Truth in fp64 for the rows of query tokens [first_token, first_token + tokens). Row r here is row first_token * heads + r there. */
 typedef struct mla_truth {
     int64_t first_token, tokens, rows; /* rows = tokens * heads */
-    double *out;       /* [rows, 512] */
-    double *abs;       /* [rows, 512]  A_c   = sum p_j |v_jc| */
-    double *square;    /* [rows, 512]  Q_c^2 = sum p_j^2 v_jc^2 */
-    double *bound;     /* [rows, 512]  B_c: a correct kernel of this contract lies within */
-    double *lse;       /* [rows], natural log, sink excluded; -inf on an empty row whatever the convention */
-    double *lse_bound; /* [rows], natural log */
-    uint8_t *kind;     /* [rows], mla_row_kind */
+    double *out;                       /* [rows, 512] */
+    double *abs;                       /* [rows, 512]  A_c   = sum p_j |v_jc| */
+    double *square;                    /* [rows, 512]  Q_c^2 = sum p_j^2 v_jc^2 */
+    double *bound;                     /* [rows, 512]  B_c: a correct kernel of this contract lies within */
+    double *lse;                       /* [rows], natural log, sink excluded; -inf on an empty row whatever the convention */
+    double *lse_bound;                 /* [rows], natural log */
+    uint8_t *kind;                     /* [rows], mla_row_kind */
 } mla_truth;
 
 /* Fills `truth` (allocated here; free with mla_truth_free). `contract` decides the bound alone. */
@@ -300,7 +300,8 @@ void mla_truth_free(mla_truth *truth);
 /* ---- exact (exact.c, MPFR) --------------------------------------------------------------------------------------------------------- */
 
 /* One row at `precision` bits, rounded to double at the end. out [512], abs [512] = A_c; lse in natural log. */
-mla_status mla_exact_row(const mla_problem *problem, int64_t q_token, int32_t head, int precision, double *out, double *abs, double *lse) MLA_CHECKED;
+mla_status mla_exact_row(const mla_problem *problem, int64_t q_token, int32_t head, int precision, double *out, double *abs,
+                         double *lse) MLA_CHECKED;
 
 /* ---- merge (merge.c) ----------------------------------------------------------------------------------------------------------------- */
 
@@ -308,7 +309,8 @@ mla_status mla_exact_row(const mla_problem *problem, int64_t q_token, int32_t he
  * Merges two partial results over disjoint keys into the first: out [rows, 512] normalised, lse [rows] in `base`. An empty partial has lse -inf
  * (or +inf when empty_positive) and out 0; two empties give an empty. In place; fp32 throughout.
  */
-void mla_merge(int64_t rows, float *out, float *lse, const float *other_out, const float *other_lse, mla_lse_base base, bool empty_positive);
+void mla_merge(int64_t rows, float *out, float *lse, const float *other_out, const float *other_lse, mla_lse_base base,
+               bool empty_positive);
 /* lse of one row between conventions; an empty row's infinity is mapped too. */
 float mla_lse_convert(float lse, mla_lse_base from, bool from_empty_positive, mla_lse_base to, bool to_empty_positive);
 

@@ -7,8 +7,19 @@
 #include "../ref/mla.h"
 
 typedef enum mla_family {
-    MLA_INPUT_NORMAL, MLA_INPUT_UNIFORM, MLA_INPUT_RISING, MLA_INPUT_FALLING, MLA_INPUT_NEGATIVE, MLA_INPUT_NEEDLE, MLA_INPUT_PEAKED,
-    MLA_INPUT_FLAT, MLA_INPUT_SUBNORMAL, MLA_INPUT_LARGE, MLA_INPUT_CANCEL, MLA_INPUT_EXACT, MLA_INPUT_COUNT
+    MLA_INPUT_NORMAL,
+    MLA_INPUT_UNIFORM,
+    MLA_INPUT_RISING,
+    MLA_INPUT_FALLING,
+    MLA_INPUT_NEGATIVE,
+    MLA_INPUT_NEEDLE,
+    MLA_INPUT_PEAKED,
+    MLA_INPUT_FLAT,
+    MLA_INPUT_SUBNORMAL,
+    MLA_INPUT_LARGE,
+    MLA_INPUT_CANCEL,
+    MLA_INPUT_EXACT,
+    MLA_INPUT_COUNT
 } mla_family;
 
 /* One element of a length list: `repeat` times a fixed length (low == high) or one drawn from [low, high] by the seed. */
@@ -24,21 +35,21 @@ typedef struct mla_length_list {
 
 typedef struct mla_case {
     int32_t heads;
-    int32_t batch;              /* sequences, after the lists are taken into account */
+    int32_t batch; /* sequences, after the lists are taken into account */
     mla_length_list q_len_list, kv_len_list;
-    int32_t *q_len, *kv_len;    /* [batch], expanded: rand() drawn from the seed */
+    int32_t *q_len, *kv_len; /* [batch], expanded: rand() drawn from the seed */
     mla_format q;
     mla_kv_format kv;
     int64_t scale_stride;
     mla_paging paging;
     int32_t page_size, topk;
     bool causal;
-    char scale_text[32];        /* as written: "1/24" */
+    char scale_text[32]; /* as written: "1/24" */
     float scale;
-    float softcap;              /* 0: off */
+    float softcap; /* 0: off */
     bool has_sink, sink_random;
     float sink;
-    int32_t window;             /* 0: off */
+    int32_t window; /* 0: off */
     mla_lse_base lse_base;
     bool lse_empty_positive;
     mla_format out;

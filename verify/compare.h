@@ -18,7 +18,7 @@ typedef struct mla_place {
 typedef struct mla_sample {
     bool present;
     mla_place place;
-    uint32_t code;      /* what the kernel wrote */
+    uint32_t code;                 /* what the kernel wrote */
     double got, exact, bound, abs; /* abs = A_c */
 } mla_sample;
 
@@ -35,8 +35,8 @@ typedef struct mla_measure {
     double max_err_over_bound; /* |e| / B over finite elements with B > 0; infinity where B == 0 and e != 0 */
     double max_ulp, max_cond_ulp;
     double max_lse_err, max_lse_over_bound; /* natural log */
-    mla_sample worst;      /* first unwritten, else first anomaly, else largest |e| / B */
-    mla_sample worst_ulp;  /* largest ulp */
+    mla_sample worst;                       /* first unwritten, else first anomaly, else largest |e| / B */
+    mla_sample worst_ulp;                   /* largest ulp */
     mla_sample worst_lse;
     int64_t ulp_histogram[MLA_ULP_BINS];
     mla_counts *sequences; /* [batch + 1], elements of out and lse by sequence; the last is padding */
