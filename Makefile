@@ -1,0 +1,161 @@
+# The MLA decode attention verification suite. `make help` lists the targets.
+
+# ---- knobs --------------------------------------------------------------------------------------------------------------------
+CC       ?= cc#            C compiler: gcc or clang
+CXX      ?= c++#           C++ compiler, for host execution alone
+OPT      ?= -O3#           optimisation of host code; never -ffast-math
+FLAVOUR  ?= release#       release | asan | ubsan: each builds into a directory of its own
+JOBS     ?= $(shell nproc)# parallel jobs
+ROCM_PATH ?= /opt/rocm#    ROCm 6 or 7, when there is one
+CUDA_HOME ?= /usr/local/cuda# CUDA 12 or 13, when there is one
+AMD_ARCHS ?= gfx90a gfx942 gfx950# AMD targets to compile for
+NVIDIA_ARCHS ?= 80 90#     compute capabilities to compile for
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+
+ifneq ($(filter deps,$(MAKECMDGOALS)),)
+# Tools are looked for when make starts: after installing them, a fresh make does the rest.
+OTHER_GOALS := $(filter-out deps,$(MAKECMDGOALS))
+.PHONY: deps $(OTHER_GOALS)
+deps: ## install Debian's or Ubuntu's packages (uses sudo only when needed)
+	@tests/install_packages.sh
+$(OTHER_GOALS): deps
+	@$(MAKE) $@
+else
+
+# ---- what this machine has --------------------------------------------------------------------------------------------------------
+MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null)
+OPENBLAS_INC := $(firstword $(wildcard /usr/include/$(MULTIARCH)/openblas-openmp /usr/include/openblas-openmp /usr/include/openblas))
+OPENBLAS_LIB := $(firstword $(wildcard /usr/lib/$(MULTIARCH)/openblas-openmp /usr/lib/openblas-openmp))
+HAVE_BOOST := $(if $(shell command -v $(CXX)),$(wildcard /usr/include/boost/context/fiber.hpp))
+HAVE_CRITERION := $(wildcard /usr/include/criterion/criterion.h)
+NVCC := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc))
+AMD_CLANG := $(firstword $(wildcard $(ROCM_PATH)/llvm/bin/clang++ $(ROCM_PATH)/lib/llvm/bin/clang++ /usr/bin/clang++-22))
+LLVM_BIN := $(if $(AMD_CLANG),$(dir $(realpath $(AMD_CLANG))))
+
+# ---- flags ---------------------------------------------------------------------------------------------------------------------------
+ROOT := build
+B := $(ROOT)$(if $(filter-out release,$(FLAVOUR)),/$(FLAVOUR))
+SANITIZE := $(if $(filter asan,$(FLAVOUR)),-fsanitize=address) $(if $(filter asan ubsan,$(FLAVOUR)),-fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+WARN := -Wall -Wextra -Wshadow -Werror
+COMMON := $(OPT) -g $(WARN) -ffp-contract=off -fopenmp -fPIC -fvisibility=hidden -MMD -MP $(SANITIZE)
+CFLAGS_ALL := -std=c11 -D_GNU_SOURCE $(COMMON) -Wstrict-prototypes -Wvla -I$(OPENBLAS_INC) $(if $(HAVE_BOOST),-DMLA_HAVE_HOST_EXEC) $(CFLAGS)
+CXXFLAGS_ALL := -std=c++17 $(COMMON) $(CXXFLAGS)
+LIBS := -L$(OPENBLAS_LIB) -Wl,-rpath,$(OPENBLAS_LIB) -lopenblas -lmpfr -lgmp -lcjson -lm -ldl $(if $(HAVE_BOOST),-lboost_context)
+LINK := $(if $(HAVE_BOOST),$(CXX),$(CC)) -fopenmp -rdynamic $(SANITIZE) $(LDFLAGS)
+
+# ---- sources -----------------------------------------------------------------------------------------------------------------------------
+HOST_ENGINES := cdna3 cdna4 mma
+REF_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard ref/*.c))
+GPU_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out gpu/example_%.c,$(wildcard gpu/*.c))) $(B)/gpu/device_images.o
+HOST_OBJ := $(if $(HAVE_BOOST),$(patsubst %.cpp,$(B)/%.o,$(wildcard gpu/*.cpp)) $(HOST_ENGINES:%=$(B)/gpu/kernels_%.o))
+VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard verify/*.c)))
+SUITE_OBJ := $(REF_OBJ) $(GPU_OBJ) $(HOST_OBJ) $(VERIFY_OBJ)
+DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/mla_gpu.h ref/mla.h)
+AMD_IMAGES := $(if $(AMD_CLANG),$(AMD_ARCHS:%=$(ROOT)/gpu/%.co))
+NVIDIA_IMAGE := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin)
+SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support_*.c))
+TESTS := $(if $(HAVE_CRITERION),$(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c)) $(if $(HAVE_BOOST),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_*.cpp))))
+EXAMPLES := $(patsubst gpu/%.c,$(B)/%.so,$(wildcard gpu/example_*.c))
+FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
+
+.PHONY: all found verify check test unit cli asan ubsan sanitized tidy format format-check inspect help clean
+.SECONDARY:
+
+all: found $(B)/mla-verify $(EXAMPLES) ## build mla-verify with whatever this machine has
+
+found:
+	@test -n "$(OPENBLAS_LIB)" || { echo "OpenBLAS (openmp variant) not found: run 'make deps'" >&2; exit 1; }
+	@echo "host execution: $(if $(HAVE_BOOST),on,off (needs g++ and libboost-context-dev))"
+	@echo "AMD objects:    $(if $(AMD_CLANG),$(AMD_ARCHS) with $(AMD_CLANG),off (needs ROCm 6 or clang-22))"
+	@echo "NVIDIA objects: $(if $(NVCC),$(NVIDIA_ARCHS:%=sm_%) with $(NVCC),off (needs nvcc))"
+	@echo "unit tests:     $(if $(HAVE_CRITERION),on,off (needs libcriterion-dev))"
+
+# ---- the main job and the tests -----------------------------------------------------------------------------------------------------------
+RUN := OMP_WAIT_POLICY=passive $(B)/mla-verify run
+GATE_CASES := --cases data/smoke.cases --cases data/ragged.cases
+
+verify: all ## the main job: the split-K kernel against the oracle, on the host and on the GPU when there is one
+	$(RUN) --kernel reference --kernel splitk@host:cdna3 --kernel splitk@host:mma $(GATE_CASES)
+	@tests/run_on_gpu.sh $(B)/mla-verify $(GATE_CASES)
+
+check: all unit ## unit tests and the smoke cases: under a minute
+	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
+
+test: all unit cli ## everything
+	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) --cases data/edges.cases
+
+unit: all $(TESTS)
+	@test -n "$(TESTS)" || { echo "unit tests need libcriterion-dev: run 'make deps'" >&2; exit 1; }
+	@tests/run_unit.sh $(TESTS)
+
+cli: all
+	@tests/cli.sh $(B)/mla-verify
+
+asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kernels included
+	@$(MAKE) FLAVOUR=asan OPT=-O1 sanitized
+
+ubsan: ## the same under UBSan alone
+	@$(MAKE) FLAVOUR=ubsan OPT=-O1 sanitized
+
+sanitized: unit
+	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
+
+# ---- checks ------------------------------------------------------------------------------------------------------------------------------------
+tidy: ## clang-tidy over the C sources
+	@printf '%s\n' $(wildcard ref/*.c gpu/*.c verify/*.c) | xargs -P $(JOBS) -n 4 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC 2>/dev/null || { echo "clang-tidy failed: $$*"; exit 255; }' tidy
+
+format: ## rewrite the sources with clang-format
+	clang-format -i $(FORMATTED)
+
+format-check: ## fail when clang-format would change anything
+	clang-format --dry-run -Werror $(FORMATTED)
+
+inspect: $(AMD_IMAGES) $(NVIDIA_IMAGE) ## registers, spills, LDS and matrix instructions of the device objects
+	@LLVM_BIN="$(LLVM_BIN)" CUDA_BIN="$(if $(NVCC),$(dir $(NVCC)))" gpu/inspect.sh $^
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 18
+	@echo; echo "knobs (make KNOB=value):"; sed -n 's/^\([A-Z_]*\) *?= *\(.*\)# *\(.*\)/  \1\t\3 [\2]/p' Makefile | expand -t 18
+
+clean: ## remove build/
+	rm -rf $(ROOT)
+
+# ---- rules ----------------------------------------------------------------------------------------------------------------------------------------
+$(B)/mla-verify: $(SUITE_OBJ) $(B)/verify/main.o
+	$(LINK) -o $@ $^ $(LIBS)
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -c -o $@ $<
+
+$(B)/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
+
+$(B)/gpu/kernels_%.o: gpu/kernels.hip
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS_ALL) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
+
+$(B)/example_%.so: gpu/example_%.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(OPT) -g $(WARN) -ffp-contract=off -fPIC -fvisibility=hidden -MMD -MP -shared -o $@ $< -lm
+
+$(B)/tests/%: $(B)/tests/%.o $(SUPPORT_OBJ) $(SUITE_OBJ)
+	$(LINK) -o $@ $^ -lcriterion $(LIBS)
+
+$(ROOT)/gpu/%.co: gpu/kernels.hip $(DEVICE_SRC)
+	@mkdir -p $(@D)
+	$(AMD_CLANG) -x hip --offload-arch=$* --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++17 \
+	  -mcode-object-version=5 -DMLA_ENGINE_$(if $(filter gfx950,$*),CDNA4,CDNA3) -o $@ $<
+
+$(ROOT)/gpu/nvidia.fatbin: gpu/kernels.hip $(DEVICE_SRC)
+	@mkdir -p $(@D)
+	$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_MMA $(foreach a,$(NVIDIA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -fatbin -o $@ $<
+
+$(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGE)
+	@mkdir -p $(@D)
+	$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -DMLA_IMAGE_DIR='"$(ROOT)/gpu/"' -o $@ $<
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
+endif

@@ -1,0 +1,24 @@
+/* The device code objects, embedded: one binary works with either vendor's driver, or neither. An absent image's symbols stay undefined (weak in C). */
+#define IMAGE(name, file)                                                                                                                            \
+    .section .rodata.mla_image_##name, "a";                                                                                                          \
+    .balign 4096;                                                                                                                                    \
+    .global mla_image_##name;                                                                                                                        \
+    .hidden mla_image_##name;                                                                                                                        \
+    mla_image_##name: .incbin MLA_IMAGE_DIR file;                                                                                                    \
+    .global mla_image_##name##_end;                                                                                                                  \
+    .hidden mla_image_##name##_end;                                                                                                                  \
+    mla_image_##name##_end: .byte 0
+
+#ifdef MLA_IMAGE_nvidia
+IMAGE(nvidia, "nvidia.fatbin")
+#endif
+#ifdef MLA_IMAGE_gfx90a
+IMAGE(gfx90a, "gfx90a.co")
+#endif
+#ifdef MLA_IMAGE_gfx942
+IMAGE(gfx942, "gfx942.co")
+#endif
+#ifdef MLA_IMAGE_gfx950
+IMAGE(gfx950, "gfx950.co")
+#endif
+    .section .note.GNU-stack, "", @progbits
