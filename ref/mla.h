@@ -41,10 +41,10 @@ typedef struct mla_status {
 
 #if defined(__GNUC__)
 #define MLA_CHECKED __attribute__((warn_unused_result))
-#define MLA_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define MLA_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define MLA_CHECKED
-#define MLA_PRINTF(format, first)
+#define MLA_PRINTF(text, first)
 #endif
 
 mla_status mla_ok(void);

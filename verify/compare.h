@@ -14,36 +14,49 @@ typedef struct mla_place {
     int32_t column;
 } mla_place;
 
+/*
+ * What is wrong with an element, the gravest last; it counts once, under the gravest that fits.
+ *   unwritten  every byte still holds the poison
+ *   anomaly    NaN or infinity where the truth is finite, or anything but the truth's own NaN or infinity. Infinity is right where a
+ *              finite truth, moved by its bound, rounds to it
+ *   outside    finite, and not within the bound
+ */
+typedef enum mla_fault { MLA_FAULT_NONE, MLA_FAULT_OUTSIDE, MLA_FAULT_ANOMALY, MLA_FAULT_UNWRITTEN } mla_fault;
+
 /* One element worth showing. */
 typedef struct mla_sample {
     bool present;
+    mla_fault fault;
     mla_place place;
-    uint32_t code;                 /* what the kernel wrote */
-    double got, exact, bound, abs; /* abs = A_c */
+    uint32_t code;         /* the bits the kernel wrote */
+    double got, exact;     /* an lse in natural log */
+    double bound, abs;     /* B_c and A_c; abs is 0 for an lse */
+    double ulp;            /* ulp error, infinity for a fault that has none; 0 for an lse */
+    double err_over_bound; /* |got - exact| / bound; infinity where unwritten, anomalous, or bound == 0 and got != exact */
+    int64_t index;         /* row * 512 + column, of an lse the row: of equals the first is kept */
 } mla_sample;
 
-/* Why an element is wrong. An element counts once, under the first that fits. */
 typedef struct mla_counts {
     int64_t total, unwritten, anomalies, outside;
 } mla_counts;
 
-#define MLA_ULP_BINS 512 /* logarithmic: 8 bins an octave from 2^-24; bin 0 holds everything below */
+#define MLA_ULP_BINS 512 /* 8 equal steps in every octave from 2^-24 up; bin 0 holds everything below, the last everything above */
 
 typedef struct mla_measure {
     mla_counts out, lse;
     int64_t rows, empty_rows, hull_rows;
-    double max_err_over_bound; /* |e| / B over finite elements with B > 0; infinity where B == 0 and e != 0 */
+    double max_err_over_bound; /* |e| / B over finite elements; infinity where B == 0 and e != 0 */
     double max_ulp, max_cond_ulp;
-    double max_lse_err, max_lse_over_bound; /* natural log */
+    double max_lse_err, max_lse_over_bound; /* natural log, over finite lse */
     mla_sample worst;                       /* first unwritten, else first anomaly, else largest |e| / B */
-    mla_sample worst_ulp;                   /* largest ulp */
-    mla_sample worst_lse;
-    int64_t ulp_histogram[MLA_ULP_BINS];
-    mla_counts *sequences; /* [batch + 1], elements of out and lse by sequence; the last is padding */
+    mla_sample worst_ulp;                   /* largest ulp error of a finite element */
+    mla_sample worst_lse;                   /* as worst */
+    int64_t ulp_histogram[MLA_ULP_BINS];    /* finite elements */
+    mla_counts *sequences;                  /* [batch + 1], elements of out and lse by sequence; the last is padding */
     int32_t batch;
 } mla_measure;
 
-/* Zeroes; free with mla_measure_free. */
+/* Zeroes, and allocates `sequences`; free with mla_measure_free. */
 mla_status mla_measure_init(mla_measure *measure, const mla_problem *problem) MLA_CHECKED;
 void mla_measure_free(mla_measure *measure);
 
@@ -53,7 +66,10 @@ void mla_measure_free(mla_measure *measure);
  */
 void mla_compare(const mla_problem *problem, const mla_truth *truth, const mla_output *output, mla_measure *measure);
 
-/* The ulp error below which the share q of the finite elements lies, from the histogram (upper edge of its bin). */
+/* Elements that are wrong for any reason. */
+int64_t mla_counts_wrong(const mla_counts *counts);
+
+/* The ulp error below which the share q of the finite elements lies, from the histogram (upper edge of its bin, at most max_ulp). 0 <= q <= 1. */
 double mla_measure_ulp_quantile(const mla_measure *measure, double q);
 
 #endif

@@ -9,18 +9,24 @@ typedef enum mla_verdict_status { MLA_PASSED, MLA_FAILED, MLA_SKIPPED, MLA_ERROR
 /* What happened to memory around the kernel. */
 typedef struct mla_integrity {
     const char *guard_touched; /* name of the buffer, or NULL */
-    int64_t guard_offset;      /* bytes from the buffer's start */
+    int64_t guard_offset;      /* bytes from the buffer's start; negative: before it */
+    int64_t guard_size;        /* bytes of the buffer */
     const char *input_changed; /* name of the buffer, or NULL */
     int64_t input_offset;
 } mla_integrity;
 
 typedef struct mla_verdict {
     mla_verdict_status status;
-    char reason[256]; /* empty when passed */
+    char reason[320]; /* one line; empty when passed */
 } mla_verdict;
 
+/* A verdict with a reason, control characters blanked. */
+mla_verdict mla_verdict_make(mla_verdict_status status, const char *reason);
 const char *mla_verdict_name(mla_verdict_status status); /* "PASSED" ... */
-/* FAILED when any element is unwritten, anomalous or outside its bound, any lse likewise, any guard touched, any input changed; ERROR when nothing was compared. */
+/*
+ * FAILED when any guard was touched, any input changed, any element unwritten, anomalous or outside its bound, any lse likewise: the reason names
+ * them all in that order. ERROR when nothing was compared.
+ */
 mla_verdict mla_judge(const mla_measure *measure, const mla_integrity *integrity);
 
 #endif

@@ -1,0 +1,64 @@
+/* From measures to a verdict: no tolerance is chosen here, the bound in the measure is the contract's own. */
+#include "judge.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *mla_verdict_name(mla_verdict_status status) {
+    static const char *const names[] = {[MLA_PASSED] = "PASSED", [MLA_FAILED] = "FAILED", [MLA_SKIPPED] = "SKIPPED", [MLA_ERROR] = "ERROR"};
+    return names[status];
+}
+
+mla_verdict mla_verdict_make(mla_verdict_status status, const char *reason) {
+    mla_verdict verdict = {.status = status};
+    snprintf(verdict.reason, sizeof verdict.reason, "%s", reason);
+    for (char *c = verdict.reason; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = ' ';
+    return verdict;
+}
+
+/* One more finding: the verdict becomes FAILED and its reason longer. */
+static void find(mla_verdict *verdict, const char *format, ...) MLA_PRINTF(2, 3);
+static void find(mla_verdict *verdict, const char *format, ...) {
+    verdict->status = MLA_FAILED;
+    size_t used = strlen(verdict->reason);
+    if (used > 0)
+        used += (size_t)snprintf(verdict->reason + used, sizeof verdict->reason - used, "; ");
+    if (used >= sizeof verdict->reason)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(verdict->reason + used, sizeof verdict->reason - used, format, arguments);
+    va_end(arguments);
+}
+
+static void judge_integrity(const mla_integrity *integrity, mla_verdict *verdict) {
+    if (integrity->guard_touched)
+        find(verdict, "wrote outside %s: byte %" PRId64 " of a buffer of %" PRId64, integrity->guard_touched, integrity->guard_offset,
+             integrity->guard_size);
+    if (integrity->input_changed)
+        find(verdict, "changed its input %s at byte %" PRId64, integrity->input_changed, integrity->input_offset);
+}
+
+static void judge_counts(const mla_counts *counts, const char *noun, mla_verdict *verdict) {
+    if (counts->unwritten)
+        find(verdict, "%" PRId64 " of %" PRId64 " %s never written", counts->unwritten, counts->total, noun);
+    if (counts->anomalies)
+        find(verdict, "%" PRId64 " of %" PRId64 " %s NaN or infinite against the truth", counts->anomalies, counts->total, noun);
+    if (counts->outside)
+        find(verdict, "%" PRId64 " of %" PRId64 " %s outside the bound", counts->outside, counts->total, noun);
+}
+
+mla_verdict mla_judge(const mla_measure *measure, const mla_integrity *integrity) {
+    mla_verdict verdict = {.status = MLA_PASSED};
+    judge_integrity(integrity, &verdict);
+    judge_counts(&measure->out, "elements", &verdict);
+    judge_counts(&measure->lse, "lse", &verdict);
+    if (verdict.status == MLA_PASSED && (measure->out.total == 0 || measure->lse.total == 0))
+        return mla_verdict_make(MLA_ERROR, "nothing was compared");
+    return verdict;
+}
