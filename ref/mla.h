@@ -89,14 +89,14 @@ double mla_decode(mla_format format, uint32_t code);
 /*
  * `value` rounded once to `format`. Beyond the largest finite value: rne gives infinity (formats without one saturate to the largest
  * finite value, the field's cast); rz gives the largest finite value. Infinity stays infinity or saturates; NaN gives the format's NaN (e2m1 has
- * none: 0). -0 keeps its sign where the format has a -0.
+ * none: 0). -0 keeps its sign where the format has a -0. e8m0 has neither sign nor zero: values below 2^-127 give 2^-127, negative ones NaN.
  */
 uint32_t mla_encode(mla_format format, double value, mla_rounding rounding);
 
-/* `count` packed codes (1, 2 or 4 bytes each; not for 4-bit formats) to double or float. float is exact for all but nothing: every format here fits. */
+/* `count` codes of 1, 2 or 4 bytes each (4-bit codes one a byte) to double or float, exactly: every format here fits in a float. */
 void mla_decode_f64(mla_format format, const void *codes, size_t count, double *values);
 void mla_decode_f32(mla_format format, const void *codes, size_t count, float *values);
-/* float to packed codes, one rounding (rne). */
+/* float to codes of the same layout, one rounding (rne): mla_encode's result. */
 void mla_encode_f32(mla_format format, const float *values, size_t count, void *codes);
 /* Bytes of one code: bits / 8, at least 1. */
 size_t mla_format_bytes(mla_format format);
@@ -199,7 +199,7 @@ typedef struct mla_output {
 /* Refuses every malformed problem; the message names field, index and value. All arrays must be readable by the host. */
 mla_status mla_problem_check(const mla_problem *problem) MLA_CHECKED;
 
-/* Query tokens and KV tokens of sequence b. */
+/* Query tokens and KV tokens of sequence b; under MLA_SPARSE the latter are topk. */
 int32_t mla_q_len(const mla_problem *problem, int32_t sequence);
 int32_t mla_kv_len(const mla_problem *problem, int32_t sequence);
 /* Sequence of a query token, or -1 for a padding row. */

@@ -1,0 +1,17 @@
+#include "mla.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+mla_status mla_ok(void) {
+    return (mla_status){.code = MLA_OK};
+}
+
+mla_status mla_error(mla_code code, const char *format, ...) {
+    mla_status status = {.code = code};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(status.message, sizeof status.message, format, arguments);
+    va_end(arguments);
+    return status;
+}
