@@ -1,4 +1,4 @@
-#include "mla.h"
+#include "try.h"
 
 #include <math.h>
 
@@ -52,16 +52,11 @@ static mla_status check_format(const char *field, mla_format value, unsigned all
 
 static mla_status check_formats(const mla_contract *contract) {
     const unsigned low = 1u << MLA_BF16 | 1u << MLA_FP16, floats = low | 1u << MLA_FP32, none = 1u << MLA_NONE;
-    mla_status status = check_format("scores", contract->scores, floats, "fp32, bf16, fp16");
-    if (status.code == MLA_OK)
-        status = check_format("q_scaled", contract->q_scaled, low | none, "none, bf16, fp16");
-    if (status.code == MLA_OK)
-        status = check_format("kv_dequant", contract->kv_dequant, low | none, "none, bf16, fp16");
-    if (status.code == MLA_OK)
-        status = check_format("p", contract->p, floats | 1u << MLA_FP8 | 1u << MLA_FP8FNUZ, "bf16, fp16, fp32, fp8, fp8fnuz");
-    if (status.code == MLA_OK)
-        status = check_format("partial", contract->partial, floats, "fp32, bf16, fp16");
-    return status;
+    TRY(check_format("scores", contract->scores, floats, "fp32, bf16, fp16"));
+    TRY(check_format("q_scaled", contract->q_scaled, low | none, "none, bf16, fp16"));
+    TRY(check_format("kv_dequant", contract->kv_dequant, low | none, "none, bf16, fp16"));
+    TRY(check_format("p", contract->p, floats | 1u << MLA_FP8 | 1u << MLA_FP8FNUZ, "bf16, fp16, fp32, fp8, fp8fnuz"));
+    return check_format("partial", contract->partial, floats, "fp32, bf16, fp16");
 }
 
 static mla_status check_p_scale(const mla_contract *contract) {
@@ -76,28 +71,16 @@ static mla_status check_p_scale(const mla_contract *contract) {
 mla_status mla_contract_check(const mla_contract *contract) {
     if (contract->acc_bits < 8 || contract->acc_bits > 53)
         return mla_error(MLA_EINVAL, "acc_bits = %d is not in 8 .. 53", contract->acc_bits);
-    mla_status status = check_rounding("acc_rounding", contract->acc_rounding);
-    if (status.code == MLA_OK)
-        status = check_rounding("p_rounding", contract->p_rounding);
-    if (status.code == MLA_OK)
-        status = check_rounding("out_rounding", contract->out_rounding);
-    if (status.code == MLA_OK)
-        status = check_formats(contract);
-    if (status.code == MLA_OK)
-        status = check_p_scale(contract);
-    if (status.code == MLA_OK)
-        status = check_at_least_one("mma_k", contract->mma_k);
-    if (status.code == MLA_OK)
-        status = check_at_least_one("n_scores", contract->n_scores);
-    if (status.code == MLA_OK)
-        status = check_at_least_one("tile", contract->tile);
-    if (status.code == MLA_OK)
-        status = check_at_least_one("max_splits", contract->max_splits);
-    if (status.code == MLA_OK)
-        status = check_error("exp_error", contract->exp_error);
-    if (status.code == MLA_OK)
-        status = check_error("tanh_error", contract->tanh_error);
-    if (status.code == MLA_OK)
-        status = check_error("log_error", contract->log_error);
-    return status;
+    TRY(check_rounding("acc_rounding", contract->acc_rounding));
+    TRY(check_rounding("p_rounding", contract->p_rounding));
+    TRY(check_rounding("out_rounding", contract->out_rounding));
+    TRY(check_formats(contract));
+    TRY(check_p_scale(contract));
+    TRY(check_at_least_one("mma_k", contract->mma_k));
+    TRY(check_at_least_one("n_scores", contract->n_scores));
+    TRY(check_at_least_one("tile", contract->tile));
+    TRY(check_at_least_one("max_splits", contract->max_splits));
+    TRY(check_error("exp_error", contract->exp_error));
+    TRY(check_error("tanh_error", contract->tanh_error));
+    return check_error("log_error", contract->log_error);
 }

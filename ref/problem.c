@@ -1,14 +1,6 @@
-#include "mla.h"
+#include "try.h"
 
 #include <math.h>
-
-/* Runs a check that returns mla_status, and returns its status when it failed. */
-#define TRY(call)                                                                                                                          \
-    do {                                                                                                                                   \
-        const mla_status status_ = (call);                                                                                                 \
-        if (status_.code != MLA_OK)                                                                                                        \
-            return status_;                                                                                                                \
-    } while (0)
 
 /* ---- what a query token sees ---- */
 
