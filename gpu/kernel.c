@@ -1,0 +1,100 @@
+/* Kernels by name: reference, splitk@MACHINE, or the path of a plug-in. */
+#include "plugin.h"
+#include "splitk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How the kernel behind a handle is given back. */
+typedef struct opened {
+    void *library;      /* plug-in */
+    mla_kernel *splitk; /* ours */
+} opened;
+
+static int reference_run(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size) {
+    (void)kernel;
+    mla_status status = mla_reference_run(launch->problem, launch->output);
+    snprintf(reason, reason_size, "%s", status.message);
+    return status.code != MLA_OK;
+}
+
+static mla_status open_reference(mla_kernel_handle *handle) {
+    static mla_kernel reference = {.abi_version = MLA_KERNEL_ABI, .name = "reference", .space = MLA_SPACE_HOST, .run = reference_run};
+    reference.contract = mla_reference_contract();
+    handle->kernel = &reference;
+    return mla_device_open(MLA_SPACE_HOST, &handle->device);
+}
+
+static mla_status open_plugin(const char *path, opened *state, mla_kernel_handle *handle) {
+    mla_status status = mla_plugin_open(path, &state->library, &handle->kernel);
+    return status.code == MLA_OK ? mla_device_open(handle->kernel->space, &handle->device) : status;
+}
+
+static mla_status open_host_launcher(mla_device *device, const char *engine, mla_launcher **launcher) {
+#ifdef MLA_HAVE_HOST_EXEC
+    return mla_host_launcher_open(device, engine, launcher);
+#else
+    (void)device, (void)launcher;
+    return mla_error(MLA_EUNSUPPORTED, "built without host execution of %s (it needs g++ and Boost.Context)", engine);
+#endif
+}
+
+static mla_status open_launcher(const char *machine, mla_device **device, mla_launcher **launcher) {
+    bool nvidia = !strcmp(machine, "nvidia"), amd = !strcmp(machine, "amd"), host = !strncmp(machine, "host", 4);
+    const char *engine = !strcmp(machine, "host") ? "cdna3" : machine + (host && machine[4] == ':' ? 5 : 0);
+    if (!nvidia && !amd && !(host && mla_engine_find(engine)))
+        return mla_error(MLA_EINVAL, "no machine '%s': splitk runs @host[:cdna3|:cdna4|:mma], @nvidia or @amd", machine);
+    mla_status status = mla_device_open(nvidia ? MLA_SPACE_CUDA : amd ? MLA_SPACE_HIP : MLA_SPACE_HOST, device);
+    if (status.code != MLA_OK)
+        return status;
+    return nvidia ? mla_cuda_launcher_open(*device, launcher)
+           : amd  ? mla_hip_launcher_open(*device, launcher)
+                  : open_host_launcher(*device, engine, launcher);
+}
+
+static mla_status open_splitk(const char *spec, opened *state, mla_kernel_handle *handle) {
+    mla_launcher *launcher;
+    const char *machine = strchr(spec, '@') + 1;
+    mla_status status = open_launcher(machine, &handle->device, &launcher);
+    if (status.code == MLA_OK)
+        status = mla_splitk_open(launcher, strcmp(machine, "host") ? spec : "splitk@host:cdna3", &state->splitk);
+    handle->kernel = state->splitk;
+    return status;
+}
+
+static mla_status open_spec(const char *spec, opened *state, mla_kernel_handle *handle) {
+    if (strchr(spec, '/'))
+        return open_plugin(spec, state, handle);
+    if (!strcmp(spec, "reference"))
+        return open_reference(handle);
+    if (!strncmp(spec, "splitk@", 7))
+        return open_splitk(spec, state, handle);
+    return mla_error(
+        MLA_EINVAL,
+        "no kernel '%s': reference, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia, splitk@amd, or a plug-in's path (it contains a '/')",
+        spec);
+}
+
+mla_status mla_kernel_open(const char *spec, mla_kernel_handle *handle) {
+    opened *state = calloc(1, sizeof *state);
+    *handle = (mla_kernel_handle){.state = state};
+    if (!state)
+        return mla_error(MLA_ENOMEM, "no memory for kernel %s", spec);
+    mla_status status = open_spec(spec, state, handle);
+    if (status.code != MLA_OK)
+        mla_kernel_close(handle);
+    return status;
+}
+
+void mla_kernel_close(mla_kernel_handle *handle) {
+    opened *state = handle->state;
+    if (state && state->splitk)
+        mla_splitk_close(state->splitk);
+    if (handle->device)
+        handle->device->close(handle->device);
+    if (state)
+        mla_plugin_close(state->library);
+    free(state);
+    *handle = (mla_kernel_handle){0};
+}
