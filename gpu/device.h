@@ -5,6 +5,8 @@
  *
  * Every primitive marked (all) must be reached by all threads of the block, (wave) by all lanes of the wave, in the same order.
  *
+ *   MLA_DEVICE_BEGIN, MLA_DEVICE_END        around all device code, types and kernels included, after the last #include: an anonymous namespace on the host,
+ *                                           where every engine's version of one name is linked into one program
  *   MLA_DEVICE                              qualifier of a device function, inlined
  *   MLA_KERNEL(name, args_t, threads)       head of a kernel: a function named `name` of one argument `const args_t args`, by value
  *   MLA_UNROLL                              before a loop that must be unrolled
