@@ -1,0 +1,30 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+
+static const mla_command commands[] = {
+    {"run", "grade kernels on cases against the fp64 oracle", mla_command_run},
+    {"info", "what this build and this machine can run", mla_command_info},
+};
+#define COMMANDS (sizeof commands / sizeof *commands)
+
+static mla_exit help(void) {
+    puts("Grades MLA decode-attention kernels.\n\nusage: mla-verify COMMAND [OPTION...]\n");
+    for (size_t i = 0; i < COMMANDS; i++)
+        printf("  %-12s%s\n", commands[i].name, commands[i].summary);
+    puts("\nmla-verify COMMAND --help says more."
+         "\nexit: 0 all passed   1 a mismatch   2 bad usage or input   3 nothing could run");
+    return mla_finish_stdout(MLA_EXIT_PASSED);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2)
+        return mla_usage_error("no command: try mla-verify --help");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return help();
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    return mla_usage_error("no such command: %s (try mla-verify --help)", argv[1]);
+}

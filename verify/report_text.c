@@ -1,0 +1,199 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "report.h"
+
+#define INDENT "        "
+#define SEQUENCES_SHOWN 6
+
+void mla_summary_add(mla_summary *summary, const mla_result *result) {
+    summary->passed += result->verdict.status == MLA_PASSED;
+    summary->failed += result->verdict.status == MLA_FAILED;
+    summary->skipped += result->verdict.status == MLA_SKIPPED;
+    summary->error += result->verdict.status == MLA_ERROR;
+    if (!result->measured)
+        return;
+    summary->max_err_over_bound = fmax(summary->max_err_over_bound, result->measure.max_err_over_bound);
+    summary->max_ulp = fmax(summary->max_ulp, result->measure.max_ulp);
+    summary->max_cond_ulp = fmax(summary->max_cond_ulp, result->measure.max_cond_ulp);
+    summary->max_lse_over_bound = fmax(summary->max_lse_over_bound, result->measure.max_lse_over_bound);
+}
+
+mla_text_style mla_text_style_for(FILE *stream, bool quiet) {
+    const char *terminal = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    bool wanted = !(no_color && *no_color) && terminal && strcmp(terminal, "dumb") != 0;
+    return (mla_text_style){.colour = wanted && isatty(fileno(stream)), .quiet = quiet};
+}
+
+char *mla_shell_quote(const char *word) {
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+:,./-";
+    char *quoted = malloc(4 * strlen(word) + 3), *to = quoted;
+    if (!quoted)
+        return NULL;
+    if (*word && word[strspn(word, safe)] == '\0')
+        return strcpy(quoted, word);
+    *to++ = '\'';
+    for (const char *from = word; *from; from++) {
+        if (*from == '\'')
+            to = stpcpy(to, "'\\''");
+        else
+            *to++ = *from;
+    }
+    strcpy(to, "'");
+    return quoted;
+}
+
+/* ---- pieces of a line ---------------------------------------------------------------------------------------------------------- */
+
+static void print_grouped(FILE *stream, int64_t n) {
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRId64, n);
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            fputc(',', stream);
+        fputc(digits[i], stream);
+    }
+}
+
+static void print_count(FILE *stream, int64_t n, const char *noun) {
+    print_grouped(stream, n);
+    fprintf(stream, " %s", noun);
+}
+
+static void print_place(FILE *stream, const mla_place *place) {
+    if (place->sequence < 0)
+        fprintf(stream, "padding q %d head %d", place->q, place->head);
+    else
+        fprintf(stream, "seq %d q %d head %d", place->sequence, place->q, place->head);
+    if (place->column >= 0)
+        fprintf(stream, " col %d", place->column);
+}
+
+static void print_status(FILE *stream, mla_text_style style, mla_verdict_status status) {
+    static const char *const colours[] = {
+        [MLA_PASSED] = "\033[32m", [MLA_FAILED] = "\033[31m", [MLA_SKIPPED] = "\033[33m", [MLA_ERROR] = "\033[31m"};
+    const char *name = mla_verdict_name(status);
+    fprintf(stream, "%s%s%s%*s", style.colour ? colours[status] : "", name, style.colour ? "\033[0m" : "", (int)(8 - strlen(name)), "");
+}
+
+/* ---- parts of a result ------------------------------------------------------------------------------------------------------------ */
+
+static void print_heading(FILE *stream, mla_text_style style, const mla_result *result) {
+    const char *line = result->case_line ? result->case_line : "(no memory)";
+    print_status(stream, style, result->verdict.status);
+    fprintf(stream, "%-88s  %s\n", *line ? line : "(all defaults)", result->kernel);
+    if (*result->verdict.reason)
+        fprintf(stream, INDENT "%s\n", result->verdict.reason);
+}
+
+static void print_errors(FILE *stream, const mla_measure *m) {
+    fputs(INDENT, stream);
+    print_count(stream, m->out.total, "elements, ");
+    print_count(stream, m->rows, "rows");
+    if (m->empty_rows) {
+        fputs(", ", stream);
+        print_count(stream, m->empty_rows, "of them empty");
+    }
+    if (m->hull_rows) {
+        fputs(", ", stream);
+        print_count(stream, m->hull_rows, "bounded by the hull of V alone");
+    }
+    fprintf(stream, " | |e|/B %.2g | lse %.1e, %.2g of its bound | cond_ulp %.2g\n", m->max_err_over_bound, m->max_lse_err,
+            m->max_lse_over_bound, m->max_cond_ulp);
+}
+
+static void print_ulps(FILE *stream, const mla_measure *m) {
+    const mla_sample *s = &m->worst_ulp;
+    fprintf(stream, INDENT "ulp p50 %.2g  p99 %.2g  p99.9 %.2g  max %.5g", mla_measure_ulp_quantile(m, 0.5),
+            mla_measure_ulp_quantile(m, 0.99), mla_measure_ulp_quantile(m, 0.999), m->max_ulp);
+    if (s->present && m->max_ulp > 0) {
+        fputs(" at ", stream);
+        print_place(stream, &s->place);
+        fprintf(stream, ", where |O|/A = %.1g", s->abs > 0 ? fabs(s->exact) / s->abs : 0.0);
+    }
+    fputc('\n', stream);
+}
+
+static void print_sequence(FILE *stream, const mla_result *result, int32_t sequence) {
+    const mla_counts *counts = &result->measure.sequences[sequence];
+    if (sequence == result->measure.batch)
+        fputs(INDENT "padding rows: ", stream);
+    else
+        fprintf(stream, INDENT "seq %d (q_len %d, kv_len %d): ", sequence, result->test->q_len[sequence], result->test->kv_len[sequence]);
+    print_grouped(stream, mla_counts_wrong(counts));
+    fputs(" of ", stream);
+    print_count(stream, counts->total, "values wrong\n");
+}
+
+/* The first few sequences with wrong values, and how many more there are of either kind. */
+static void print_sequences(FILE *stream, const mla_result *result) {
+    const mla_measure *m = &result->measure;
+    int64_t wrong = 0, right = 0;
+    for (int32_t sequence = 0; sequence <= m->batch; sequence++) {
+        if (mla_counts_wrong(&m->sequences[sequence]) == 0)
+            right += m->sequences[sequence].total > 0;
+        else if (wrong++ < SEQUENCES_SHOWN)
+            print_sequence(stream, result, sequence);
+    }
+    if (wrong > SEQUENCES_SHOWN)
+        fprintf(stream, INDENT "and %" PRId64 " more sequences with wrong values\n", wrong - SEQUENCES_SHOWN);
+    if (wrong > 0 && right > 0)
+        fprintf(stream, INDENT "the other %" PRId64 ": none\n", right);
+}
+
+static void print_worst(FILE *stream, const char *label, const mla_sample *s, size_t code_bytes) {
+    if (!s->present || s->fault == MLA_FAULT_NONE)
+        return;
+    fprintf(stream, INDENT "%s: ", label);
+    print_place(stream, &s->place);
+    if (s->fault == MLA_FAULT_UNWRITTEN)
+        fprintf(stream, "  never written: still the poison 0x%0*X", (int)(2 * code_bytes), s->code);
+    else
+        fprintf(stream, "  got 0x%0*X = %.7g", (int)(2 * code_bytes), s->code, s->got);
+    fprintf(stream, "  exact %.7g  bound %.2g", s->exact, s->bound);
+    if (s->fault == MLA_FAULT_OUTSIDE)
+        fprintf(stream, "  |e|/B %.3g", s->err_over_bound);
+    fputc('\n', stream);
+}
+
+static void print_repeat(FILE *stream, const mla_result *result) {
+    char *kernel = mla_shell_quote(result->kernel), *line = mla_shell_quote(result->case_line ? result->case_line : "");
+    if (kernel && line)
+        fprintf(stream, INDENT "repeat: mla-verify run --kernel %s --case %s\n", kernel, line);
+    free(kernel);
+    free(line);
+}
+
+void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result) {
+    mla_verdict_status status = result->verdict.status;
+    if (style.quiet && status == MLA_PASSED)
+        return;
+    print_heading(stream, style, result);
+    if (result->measured) {
+        print_errors(stream, &result->measure);
+        print_ulps(stream, &result->measure);
+        print_sequences(stream, result);
+        print_worst(stream, "worst", &result->measure.worst, mla_format_bytes(result->test->out));
+        print_worst(stream, "worst lse (natural log)", &result->measure.worst_lse, sizeof(float));
+    }
+    if (status == MLA_FAILED || status == MLA_ERROR)
+        print_repeat(stream, result);
+    fflush(stream);
+}
+
+void mla_text_summary(FILE *stream, mla_text_style style, const mla_summary *s) {
+    bool bad = s->failed + s->error > 0, none = s->passed + s->failed + s->error == 0;
+    print_status(stream, style, bad ? MLA_FAILED : none ? MLA_SKIPPED : MLA_PASSED);
+    fprintf(stream, "%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped, %" PRId64 " error", s->passed, s->failed, s->skipped,
+            s->error);
+    if (none)
+        fputs(" | nothing was run: this is not a pass", stream);
+    else
+        fprintf(stream, " | worst: |e|/B %.2g  ulp %.5g  cond_ulp %.2g  lse %.2g of its bound", s->max_err_over_bound, s->max_ulp,
+                s->max_cond_ulp, s->max_lse_over_bound);
+    fputc('\n', stream);
+    fflush(stream);
+}

@@ -1,0 +1,35 @@
+/* One case, one kernel: from the case's text to a result. */
+#ifndef MLA_RUN_H
+#define MLA_RUN_H
+
+#include "../gpu/mla_gpu.h"
+#include "case.h"
+#include "judge.h"
+#include "progress.h"
+
+/* A kernel as it was named, opened or not. */
+typedef struct mla_subject {
+    const char *spec; /* as given; what repeats the run */
+    mla_status opened;
+    mla_kernel_handle handle; /* only when opened */
+} mla_subject;
+
+typedef struct mla_result {
+    const mla_case *test; /* the caller's */
+    const char *kernel;   /* the subject's spec */
+    char *case_line;      /* canonical */
+    mla_verdict verdict;
+    mla_integrity integrity;
+    mla_measure measure;
+    bool measured; /* the kernel ran, and its outputs were compared */
+} mla_result;
+
+/*
+ * Grades one launch. Every failure on the way ends up in the verdict: SKIPPED when the kernel cannot run here or cannot do this case, ERROR when
+ * something other than the answer went wrong. The kernel works on copies, so that nothing it does reaches the oracle's inputs; the oracle runs over
+ * slabs of query tokens, so that memory is bounded by the case's inputs and outputs. `progress` may be NULL. Free with mla_result_free.
+ */
+void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress *progress, mla_result *result);
+void mla_result_free(mla_result *result);
+
+#endif
