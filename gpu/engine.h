@@ -4,6 +4,10 @@
 
 #include "mla_gpu.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct mla_engine {
     const char *name;          /* "cdna3", "cdna4", "mma" */
     int threads;               /* of a block of the split-K kernel */
@@ -19,5 +23,9 @@ typedef struct mla_engine {
 
 /* NULL for an unknown name. */
 const mla_engine *mla_engine_find(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
