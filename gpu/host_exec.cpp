@@ -10,8 +10,6 @@
  */
 #include "host_exec.h"
 
-#include <boost/context/detail/fcontext.hpp>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -108,25 +106,30 @@ class Stacks {
 
 struct Context {
     fcontext_t at;            /* where it stopped */
-    const void *stack_bottom; /* for ASan */
+    const void *stack_bottom; /* for ASan, like the rest */
     size_t stack_size;
+    void *fake_stack;
 };
 
-/* On the new stack, after every jump: notes where the other side stopped. */
-void landed(transfer_t from, [[maybe_unused]] void *fake_stack) {
-    auto *left = static_cast<Context *>(from.data);
-    left->at = from.fctx;
+/* Before every jump. */
+void leaving([[maybe_unused]] Context &from, [[maybe_unused]] const Context &to, [[maybe_unused]] bool for_good) {
 #ifdef MLA_ASAN
-    __sanitizer_finish_switch_fiber(fake_stack, &left->stack_bottom, &left->stack_size);
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &from.fake_stack, to.stack_bottom, to.stack_size);
 #endif
 }
 
-void jump(Context &from, const Context &to, [[maybe_unused]] bool for_good = false) {
-    void *fake_stack = nullptr;
+/* On the new stack, after every jump: notes where the other side stopped. */
+void landed(transfer_t from, [[maybe_unused]] const Context &self) {
+    auto *left = static_cast<Context *>(from.data);
+    left->at = from.fctx;
 #ifdef MLA_ASAN
-    __sanitizer_start_switch_fiber(for_good ? nullptr : &fake_stack, to.stack_bottom, to.stack_size);
+    __sanitizer_finish_switch_fiber(self.fake_stack, &left->stack_bottom, &left->stack_size);
 #endif
-    landed(jump_fcontext(to.at, &from), fake_stack);
+}
+
+void jump(Context &from, const Context &to, bool for_good) {
+    leaving(from, to, for_good);
+    landed(jump_fcontext(to.at, &from), from);
 }
 
 /* ---- a block -------------------------------------------------------------------------------------------------------------------- */
@@ -153,7 +156,7 @@ struct Free {
 class Machine {
   public:
     mla_status run(const mla_host_launch &launch, int block);
-    void meet(const mla_host_step &step, const mla_host_operands &operands);
+    transfer_t arrive(const mla_host_step &step, const mla_host_operands &operands);
     [[noreturn]] void abandon(const mla_status &status);
     bool in_lds(const void *pointer, size_t bytes) const;
 
@@ -211,7 +214,7 @@ mla_status Machine::run(const mla_host_launch &launch, int block) {
     machine = this;
     choose_wave();
     mla_host_thread = wave_ * launch.wave + order_[0];
-    jump(caller_, thread().context);
+    jump(caller_, thread().context, false);
     if (status_.code != MLA_OK)
         stacks_.forget_frames();
     return status_;
@@ -223,7 +226,8 @@ void Machine::prepare(const mla_host_launch &launch, int block) {
     threads_.resize(std::max(threads, threads_.size()));
     for (size_t i = 0; i < threads; ++i) {
         Thread &thread = threads_[i];
-        thread.context = {make_fcontext(stacks_.top(i), stack_bytes - stacks_.stagger(i), run_thread), stacks_.bottom(i), stack_bytes};
+        thread.context = {make_fcontext(stacks_.top(i), stack_bytes - stacks_.stagger(i), run_thread), stacks_.bottom(i), stack_bytes,
+                          nullptr};
         thread.copies.clear();
         thread.groups = 0;
     }
@@ -247,18 +251,20 @@ void Machine::prepare(const mla_host_launch &launch, int block) {
 }
 
 void Machine::run_thread(transfer_t from) {
-    landed(from, nullptr);
+    landed(from, machine->thread().context);
     machine->launch_->kernel(machine->launch_->args);
     Context &self = machine->thread().context;
     jump(self, machine->next(kernel_end), true);
 }
 
-void Machine::meet(const mla_host_step &step, const mla_host_operands &operands) {
-    Thread &self = thread();
+transfer_t Machine::arrive(const mla_host_step &step, const mla_host_operands &operands) {
+    Context &self = thread().context;
     operands_[static_cast<size_t>(mla_host_thread)] = operands;
     Context &to = next(step);
-    if (&to != &self.context)
-        jump(self.context, to);
+    if (&to == &self)
+        return {};
+    leaving(self, to, false);
+    return {to.at, &self};
 }
 
 /* This thread arrived at the step: who runs now? */
@@ -364,8 +370,12 @@ const mla_host_kernel *kernels; /* all registered */
 
 /* ---- primitives ----------------------------------------------------------------------------------------------------------------- */
 
-void mla_host_meet(const mla_host_step &step, const mla_host_operands &operands) {
-    machine->meet(step, operands);
+transfer_t mla_host_arrive(const mla_host_step &step, const mla_host_operands &operands) {
+    return machine->arrive(step, operands);
+}
+
+void mla_host_landed(transfer_t from) {
+    landed(from, machine->thread().context);
 }
 
 void mla_host_abandon(const mla_status &status) {
