@@ -32,13 +32,15 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return a / b + (a % b != 0);
 }
 
-static mla_status check_options(const mla_problem *problem, const mla_plan_options *options) {
+static mla_status check_input(const mla_problem *problem, const mla_plan_options *options) {
     if (options->row_tile < 1 || options->kv_tile < 1 || options->compute_units < 1)
         return mla_error(MLA_EINVAL, "plan options: row_tile %d, kv_tile %d, compute_units %d must be positive", options->row_tile,
                          options->kv_tile, options->compute_units);
     bool counted = problem->split_policy == MLA_SPLIT_FIXED || problem->split_policy == MLA_SPLIT_SIZE;
     if (counted && problem->split_arg < 1)
         return mla_error(MLA_EINVAL, "split_arg %d must be positive", problem->split_arg);
+    if (problem->total_q > INT64_MAX / MLA_MAX_HEADS)
+        return mla_error(MLA_EUNSUPPORTED, "total_q = %lld has more rows than 64 bits count", (long long)problem->total_q);
     return mla_ok();
 }
 
@@ -193,7 +195,7 @@ static void deal(const planner *m, mla_plan *plan) {
 mla_status mla_plan_make(const mla_problem *host, const mla_plan_options *options, mla_plan *plan) {
     *plan = (mla_plan){.row_tile = options->row_tile};
     planner m = {.problem = host, .options = options};
-    mla_status status = check_options(host, options);
+    mla_status status = check_input(host, options);
     if (status.code == MLA_OK)
         status = make_groups(&m, plan);
     m.group_splits = splits_a_group(&m);
