@@ -5,8 +5,12 @@
 
 #define CHUNK ((size_t)4 << 20) /* bytes one thread handles at a time */
 
-static size_t chunk_count(size_t bytes) { return (bytes + CHUNK - 1) / CHUNK; }
-static size_t chunk_size(size_t bytes, size_t chunk) { return bytes - chunk * CHUNK < CHUNK ? bytes - chunk * CHUNK : CHUNK; }
+static size_t chunk_count(size_t bytes) {
+    return (bytes + CHUNK - 1) / CHUNK;
+}
+static size_t chunk_size(size_t bytes, size_t chunk) {
+    return bytes - chunk * CHUNK < CHUNK ? bytes - chunk * CHUNK : CHUNK;
+}
 
 static void poison(uint8_t *to, size_t bytes) {
     const size_t chunks = chunk_count(bytes);
