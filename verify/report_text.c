@@ -9,19 +9,6 @@
 #define INDENT "        "
 #define SEQUENCES_SHOWN 6
 
-void mla_summary_add(mla_summary *summary, const mla_result *result) {
-    summary->passed += result->verdict.status == MLA_PASSED;
-    summary->failed += result->verdict.status == MLA_FAILED;
-    summary->skipped += result->verdict.status == MLA_SKIPPED;
-    summary->error += result->verdict.status == MLA_ERROR;
-    if (!result->measured)
-        return;
-    summary->max_err_over_bound = fmax(summary->max_err_over_bound, result->measure.max_err_over_bound);
-    summary->max_ulp = fmax(summary->max_ulp, result->measure.max_ulp);
-    summary->max_cond_ulp = fmax(summary->max_cond_ulp, result->measure.max_cond_ulp);
-    summary->max_lse_over_bound = fmax(summary->max_lse_over_bound, result->measure.max_lse_over_bound);
-}
-
 mla_text_style mla_text_style_for(FILE *stream, bool quiet) {
     const char *terminal = getenv("TERM"), *no_color = getenv("NO_COLOR");
     bool wanted = !(no_color && *no_color) && terminal && strcmp(terminal, "dumb") != 0;
