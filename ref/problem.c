@@ -61,6 +61,7 @@ int64_t mla_kv_slot(const mla_problem *problem, int32_t sequence, int64_t q_toke
 
 /* ---- checks ---- */
 
+/* high == INT64_MAX: no upper limit. */
 static mla_status check_count(const char *field, int64_t value, int64_t low, int64_t high) {
     if (value >= low && value <= high)
         return mla_ok();
@@ -163,7 +164,7 @@ static mla_status check_block_table(const mla_problem *problem) {
 }
 
 static mla_status check_sparse(const mla_problem *problem) {
-    TRY(check_count("topk", problem->topk, 1, INT32_MAX));
+    TRY(check_count("topk", problem->topk, 1, INT64_MAX));
     if (problem->causal)
         return mla_error(MLA_EINVAL, "causal = 1 with sparse paging: topk_indices already say what is visible");
     if (problem->window != 0)
@@ -201,7 +202,7 @@ static mla_status check_paging(const mla_problem *problem) {
         return mla_ok();
     if (problem->paging == MLA_TOKEN_LIST)
         return check_slots("kv_indices", problem->kv_indices, problem->kv_indptr[problem->batch], 0, false, problem->total_kv);
-    TRY(check_count("page_size", problem->page_size, 1, INT32_MAX));
+    TRY(check_count("page_size", problem->page_size, 1, INT64_MAX));
     TRY(check_count("block_table_stride", problem->block_table_stride, 0, INT64_MAX));
     return check_block_table(problem);
 }
@@ -209,7 +210,7 @@ static mla_status check_paging(const mla_problem *problem) {
 static mla_status check_scores(const mla_problem *problem) {
     if (!isfinite(problem->sm_scale))
         return mla_error(MLA_EINVAL, "sm_scale = %g is not finite", (double)problem->sm_scale);
-    TRY(check_count("window", problem->window, 0, INT32_MAX));
+    TRY(check_count("window", problem->window, 0, INT64_MAX));
     if (!(isfinite(problem->softcap) && problem->softcap >= 0))
         return mla_error(MLA_EINVAL, "softcap = %g is not finite and >= 0", (double)problem->softcap);
     for (int32_t h = 0; problem->sink != NULL && h < problem->heads; h++)
@@ -230,7 +231,7 @@ static mla_status check_split(const mla_problem *problem) {
     switch (problem->split_policy) {
     case MLA_SPLIT_FIXED:
     case MLA_SPLIT_SIZE:
-        return check_count("split_arg", problem->split_arg, 1, INT32_MAX);
+        return check_count("split_arg", problem->split_arg, 1, INT64_MAX);
     case MLA_SPLIT_ADAPTIVE:
     case MLA_SPLIT_BALANCED:
         return check_unused("split_arg", problem->split_arg != 0, "the policies fixed and size");
@@ -242,7 +243,7 @@ static mla_status check_split(const mla_problem *problem) {
 mla_status mla_problem_check(const mla_problem *problem) {
     if (problem == NULL)
         return mla_error(MLA_EINVAL, "problem is NULL");
-    TRY(check_count("batch", problem->batch, 1, INT32_MAX - 1));
+    TRY(check_count("batch", problem->batch, 1, INT64_MAX));
     TRY(check_count("heads", problem->heads, 1, MLA_MAX_HEADS));
     TRY(check_q(problem));
     TRY(check_kv(problem));

@@ -235,18 +235,20 @@ Test(format, bulk_encoding_equals_single_all_over_float) {
     flush_chunk();
 }
 
-/* Every tie of 16-bit formats and of narrower ones lies on a multiple of 2^12 of float's bits, or below fp16's normals. */
+static void add_neighbourhood(float value) {
+    add_to_chunk(nextafterf(value, -INFINITY));
+    add_to_chunk(value);
+    add_to_chunk(nextafterf(value, INFINITY));
+}
+
+/* Ties of normal values lie where float's last 12 bits are zero (fp16's) or more of them. */
 Test(format, bulk_encoding_equals_single_at_ties) {
     for (uint32_t high = 0; high < 0x100000; high += 5)
-        for (uint32_t k = 0; k < 3; k++)
-            add_to_chunk(float_of((high << 12) + k - 1));
-    flush_chunk();
-    for (int units = 0; units <= 2 * 1024; units++) /* halves of fp16's subnormal unit */
-        for (int k = -1; k <= 1; k++)
-            add_to_chunk(nextafterf(ldexpf((float)units, -25), k < 0 ? -1.0f : k > 0 ? 1.0f : ldexpf((float)units, -25)));
-    for (int units = 0; units <= 64; units++) /* halves of the fp8 formats' units */
-        for (int k = -1; k <= 1; k++)
-            add_to_chunk(nextafterf(ldexpf((float)units, -11), k < 0 ? -1.0f : k > 0 ? 1.0f : ldexpf((float)units, -11)));
+        add_neighbourhood(float_of(high << 12));
+    for (int halves = 0; halves <= 2 * 1024; halves++)
+        add_neighbourhood(ldexpf((float)halves, -25)); /* of fp16's subnormal unit */
+    for (int halves = 0; halves <= 2 * 16; halves++)
+        add_neighbourhood(ldexpf((float)halves, -11)); /* of fp8fnuz's, and of fp8's */
     flush_chunk();
 }
 
