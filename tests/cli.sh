@@ -1,0 +1,172 @@
+#!/bin/bash
+# The command line from end to end: cli.sh MLA_VERIFY  One line a check, and a total. Fails when a check fails, and when none ran.
+set -uo pipefail
+verify=$(realpath "${1:?usage: cli.sh MLA_VERIFY}")
+plugin=$(dirname "$verify")/example_plugin.so
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/out"
+export OMP_WAIT_POLICY=passive
+ran=0 failed=0
+
+# check NAME COMMAND...: the command says whether it holds
+check() {
+    local name=$1 verdict=ok
+    shift
+    ran=$((ran + 1))
+    if ! "$@"; then
+        verdict=FAILED
+        failed=$((failed + 1))
+        printf '  exit %s\n' "$code"
+        sed 's/^/  stdout: /' "$folder/stdout"
+        sed 's/^/  stderr: /' "$folder/stderr"
+    fi
+    printf '%-6s %s\n' "$verdict" "$name"
+}
+
+# run ARGUMENT...: leaves the exit status in $code, the streams in files
+run() {
+    "$verify" "$@" >"$folder/stdout" 2>"$folder/stderr" </dev/null
+    code=$?
+}
+
+exits() { [ "$code" = "$1" ]; }
+says() { grep -qF -- "$1" "$folder/stdout"; }
+stdout_empty() { [ ! -s "$folder/stdout" ]; }
+stderr_empty() { [ ! -s "$folder/stderr" ]; }
+one_line_on_stderr() { [ "$(wc -l <"$folder/stderr")" = 1 ]; }
+no_file_written() { [ -z "$(ls -A "$folder/out")" ]; }
+refused() { exits 2 && one_line_on_stderr && stdout_empty && no_file_written; }
+json_parses() { if command -v python3 >/dev/null; then python3 -m json.tool <"$1" >/dev/null; else grep -q '"summary"' "$1"; fi; }
+plain() { ! grep -q $'[\033\r]' "$folder/stdout" "$folder/stderr"; }
+
+json=$folder/out/r.json
+small='heads=2 batch=2 kv_len=17 seed=3'
+
+# refuse NAME ARGUMENT...: bad usage is exit 2, one line on stderr, and nothing else
+refuse() {
+    local name=$1
+    shift
+    run "$@"
+    check "$name is refused" refused
+}
+
+# ---- a good run ------------------------------------------------------------------------------------------------------------------------
+run run --kernel reference --case "$small" --json "$json"
+check "a good run exits 0" exits 0
+check "its case is PASSED" says "PASSED  $small"
+check "its summary counts it" says "1 passed, 0 failed, 0 skipped, 0 error"
+check "nothing on stderr in a pipe" stderr_empty
+check "no colour, no progress bar in a pipe" plain
+check "its JSON parses" json_parses "$json"
+check "its JSON says PASSED" grep -q '"status":.*"PASSED"' "$json"
+check "no temporary file is left" test "$(ls -A "$folder/out")" = r.json
+rm -f "$json"
+
+printed=$(sed -n 's/^PASSED  \(.*[^ ]\)  *reference$/\1/p' "$folder/stdout")
+run run --kernel reference --case "$printed"
+check "the printed case repeats itself" says "PASSED  $printed"
+
+run run --kernel reference --case 'seed=3 kv_len=17 batch=2 heads=2'
+check "keys in any order print canonically" says "PASSED  $small"
+
+run run -q --kernel reference --case "$small"
+check "quiet prints the summary alone" test "$(wc -l <"$folder/stdout")" = 1
+
+run run --kernel reference --case "$small" --json -
+check "JSON on stdout parses" json_parses "$folder/stdout"
+check "and the text is on stderr" grep -q '^PASSED' "$folder/stderr"
+
+printf '# two cases\n%s\n\nkv_len=5 heads=1\n' "$small" >"$folder/two.cases"
+run run --kernel reference --cases "$folder/two.cases" --case 'kv_len=0 heads=1' --random 2 --seed 9 --json "$json"
+check "files, lines and random cases mix" says "passed"
+check "and all five are in the JSON" test "$(grep -c '"status":' "$json")" = 5
+run run --kernel reference --random 2 --seed 9
+cp "$folder/stdout" "$folder/first"
+run run --kernel reference --random 2 --seed 9
+check "random cases repeat from their seed" cmp -s "$folder/first" "$folder/stdout"
+rm -f "$json"
+
+run run --kernel reference --kernel "$plugin" --case "$small"
+check "the example plug-in passes" exits 0
+check "two kernels, two results" says "2 passed"
+
+# ---- bad usage and bad input ---------------------------------------------------------------------------------------------------------------
+refuse "no command"
+refuse "an unknown command" fly
+refuse "no kernel" run --case "$small" --json "$json"
+refuse "no case" run --kernel reference --json "$json"
+refuse "an unknown option" run --kernel reference --case "$small" --json "$json" --fast
+refuse "an option without its value" run --kernel reference --json "$json" --case
+refuse "a stray argument" run --kernel reference --case "$small" --json "$json" stray
+refuse "an unknown kernel" run --kernel nosuchkernel --case "$small" --json "$json"
+refuse "an unknown machine" run --kernel splitk@toaster --case "$small" --json "$json"
+refuse "a missing plug-in" run --kernel "$folder/none.so" --case "$small" --json "$json"
+refuse "/bin/ls as a plug-in" run --kernel /bin/ls --case "$small" --json "$json"
+refuse "a library that is no plug-in" run --kernel "$(ldd "$verify" | sed -n 's/.*=> \(.*libcjson[^ ]*\).*/\1/p')" --case "$small" --json "$json"
+refuse "a negative length" run --kernel reference --case 'kv_len=-3' --json "$json"
+refuse "an unknown key" run --kernel reference --case 'nosuchkey=1' --json "$json"
+refuse "a bad case after a good one" run --kernel reference --case "$small" --case 'heads=0' --json "$json"
+refuse "a bad kernel after a good one" run --kernel reference --kernel nosuchkernel --case "$small" --json "$json"
+refuse "a missing cases file" run --kernel reference --cases "$folder/none.cases" --json "$json"
+refuse "a folder as cases file" run --kernel reference --cases "$folder" --json "$json"
+refuse "zero random cases" run --kernel reference --random 0 --json "$json"
+refuse "a random count with a tail" run --kernel reference --random 3x --json "$json"
+refuse "a negative seed" run --kernel reference --random 3 --seed -1 --json "$json"
+refuse "a seed of nothing" run --kernel reference --case "$small" --seed 1 --json "$json"
+refuse "a JSON file in a missing folder" run --kernel reference --case "$small" --json "$folder/none/r.json"
+refuse "a folder as JSON file" run --kernel reference --case "$small" --json "$folder/out"
+refuse "an unknown kernel in info" info --kernel nosuchkernel
+
+printf '%s\nkv_len=x\n' "$small" >"$folder/bad.cases"
+refuse "a malformed line in a file" run --kernel reference --cases "$folder/bad.cases" --json "$json"
+check "the error names file and line" grep -q "bad.cases:2" "$folder/stderr"
+printf '# nothing\n' >"$folder/empty.cases"
+refuse "a cases file without cases" run --kernel reference --cases "$folder/empty.cases" --json "$json"
+
+"$verify" run --kernel reference --case "$small" >/dev/full 2>"$folder/stderr"
+code=$?
+: >"$folder/stdout"
+check "a full disk behind stdout is no pass" refused
+
+# ---- nothing could run ---------------------------------------------------------------------------------------------------------------------
+# off KERNEL: it cannot run here
+for kernel in splitk@nvidia splitk@amd; do
+    run info --kernel $kernel
+    [ "$code" = 0 ] && continue
+    check "info says that $kernel is off" exits 3
+    run run --kernel $kernel --case "$small"
+    check "$kernel without its device exits 3" exits 3
+    check "and says SKIPPED" says "SKIPPED $small"
+    check "and that it is not a pass" says "this is not a pass"
+    run run --kernel $kernel --kernel reference --case "$small"
+    check "a skipped kernel beside one that passes exits 0" exits 0
+    check "and the summary shows it" says "1 passed, 0 failed, 1 skipped, 0 error"
+done
+
+# ---- info and help ---------------------------------------------------------------------------------------------------------------------------
+run info
+check "info exits 0" exits 0
+check "info lists the kernels" says "splitk@host:cdna3"
+run info --kernel reference
+check "info on one kernel exits 0" exits 0
+for arguments in --help "run --help" "info --help" "run -h"; do
+    run $arguments
+    check "$arguments is on stdout and exits 0" eval 'exits 0 && says "usage: mla-verify" && stderr_empty'
+done
+
+# ---- on a terminal -------------------------------------------------------------------------------------------------------------------------------
+if command -v script >/dev/null; then
+    # terminal [VARIABLE=VALUE]: a run with stdout and stderr on a terminal
+    terminal() {
+        TERM=xterm env "$@" script -qec "'$verify' run --kernel reference --case '$small'" /dev/null >"$folder/stdout" 2>"$folder/stderr" </dev/null
+        code=$?
+    }
+    terminal NO_COLOR=
+    check "a terminal gets colour" grep -q $'\033\\[32mPASSED' "$folder/stdout"
+    terminal NO_COLOR=1
+    check "unless NO_COLOR is set" eval '! grep -q $'"'"'\033\\[32m'"'"' "$folder/stdout"'
+fi
+
+echo "command line: $ran checks, $failed failed"
+[ "$ran" -gt 0 ] && [ "$failed" = 0 ]
