@@ -16,10 +16,13 @@
  *   void mla_barrier()                      (all) orders LDS and global accesses of the block
  *   float mla_shuffle_xor(float v, int m)   (wave) v of lane ^ m
  *   float mla_shuffle(float v, int lane)    (wave) v of `lane`
+ *   float mla_mul(float, float)             the product, rounded once: never fused with an addition
+ *   float mla_max(float, float)             the larger
  *   float mla_exp2(float), mla_log2(float)  the machine's fast ones: within 2 ulp; exp2(-inf) = 0
  *   float mla_tanh(float)                   absolute error within 8 * 2^-24
  *   uint16_t mla_bf16(float)                to nearest even
  *   float mla_float(uint16_t bf16)          exact
+ *   uint32_t mla_bf16x2(float low, float high), mla_fp16x2(float low, float high)    two at once, to nearest even; the low half is `low`
  *
  * Asynchronous copies, global memory to LDS, 16 bytes each; both addresses 16-byte aligned. The data is in LDS after a wait, not before. On AMD
  * they may be ordinary loads and stores.

@@ -4,8 +4,8 @@
 
 #include "host_exec.h"
 
-#include <cmath>
-#include <cstring>
+#include <math.h>
+#include <string.h>
 
 #if defined(MLA_ENGINE_CDNA3)
 #define MLA_ENGINE_NAME "cdna3"
@@ -66,29 +66,62 @@ inline float mla_shuffle_xor(float v, int m, MLA_HOST_SITE) {
     return mla_shuffle(v, (mla_thread() % MLA_WAVE) ^ m, file, line);
 }
 
+inline float mla_mul(float a, float b) {
+    return a * b;
+}
+inline float mla_max(float a, float b) {
+    return std::fmax(a, b);
+}
 inline float mla_exp2(float x) {
-    return std::exp2(x);
+    return exp2f(x);
 }
 inline float mla_log2(float x) {
-    return std::log2(x);
+    return log2f(x);
 }
 inline float mla_tanh(float x) {
-    return std::tanh(x);
+    return tanhf(x);
 }
 
 inline float mla_float(uint16_t bf16) {
     const uint32_t bits = uint32_t{bf16} << 16;
     float value;
-    std::memcpy(&value, &bits, sizeof value);
+    memcpy(&value, &bits, sizeof value);
     return value;
 }
 
 inline uint16_t mla_bf16(float value) {
     uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
+    memcpy(&bits, &value, sizeof bits);
     if ((bits & 0x7FFFFFFF) > 0x7F800000)
         return static_cast<uint16_t>(bits >> 16 | 0x40);
     return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+inline uint32_t mla_bf16x2(float low, float high) {
+    return mla_bf16(low) | uint32_t{mla_bf16(high)} << 16;
+}
+
+/* Rounding happens in the integer: subnormals are aligned by an addition, the others lose 13 bits. */
+inline uint16_t mla_fp16(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+    if (magnitude > 0x7F800000)
+        return static_cast<uint16_t>(sign | 0x7E00);
+    if (magnitude < 0x38800000) {
+        const float aligned = std::fabs(value) + 0.5f;
+        memcpy(&bits, &aligned, sizeof bits);
+        return static_cast<uint16_t>(sign | (bits - 0x3F000000));
+    }
+    const uint32_t rounded = (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    return static_cast<uint16_t>(sign | (rounded < 0x7C00 ? rounded : 0x7C00));
+}
+inline uint32_t mla_fp16x2(float low, float high) {
+    return mla_fp16(low) | uint32_t{mla_fp16(high)} << 16;
+}
+
+inline uint32_t mla_fp16x2(float low, float high) {
+    return mla_encode(MLA_FP16, low, MLA_RNE) | mla_encode(MLA_FP16, high, MLA_RNE) << 16;
 }
 
 inline void mla_copy16(void *lds, const void *global, MLA_HOST_SITE) {

@@ -1,0 +1,46 @@
+/* The engines' figures for the host. */
+#include "engine.h"
+
+#include "engine_limits.h"
+
+#include <string.h>
+
+static const mla_engine engines[] = {
+    {
+        .name = "cdna3",
+        .threads = MLA_CDNA3_THREADS,
+        .row_tile = MLA_CDNA3_ROWS,
+        .kv_tile = MLA_CDNA3_TOKENS,
+        .lds_bytes = MLA_CDNA3_LDS_BYTES,
+        .wave = 64,
+        .acc_rounding = MLA_RZ, /* products in groups of eight, aligned and cut before they are added */
+        .mma_k = 8,
+    },
+    {
+        .name = "cdna4",
+        .threads = MLA_CDNA4_THREADS,
+        .row_tile = MLA_CDNA4_ROWS,
+        .kv_tile = MLA_CDNA4_TOKENS,
+        .lds_bytes = MLA_CDNA4_LDS_BYTES,
+        .wave = 64,
+        .acc_rounding = MLA_RZ, /* no model is published: as its predecessor */
+        .mma_k = 8,
+    },
+    {
+        .name = "mma",
+        .threads = MLA_MMA_THREADS,
+        .row_tile = MLA_MMA_ROWS,
+        .kv_tile = MLA_MMA_TOKENS,
+        .lds_bytes = MLA_MMA_LDS_BYTES,
+        .wave = 32,
+        .acc_rounding = MLA_RZ, /* tensor cores truncate */
+        .mma_k = 8,             /* sm_80's step; later ones fuse 16 */
+    },
+};
+
+const mla_engine *mla_engine_find(const char *name) {
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
+        if (strcmp(engines[i].name, name) == 0)
+            return &engines[i];
+    return NULL;
+}

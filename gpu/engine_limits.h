@@ -1,0 +1,20 @@
+/* The figures of each engine that host and device share: engine.c tabulates them, the device code is built from them. C and C++. */
+#ifndef MLA_ENGINE_LIMITS_H
+#define MLA_ENGINE_LIMITS_H
+
+#define MLA_CDNA3_THREADS 256
+#define MLA_CDNA3_ROWS 16
+#define MLA_CDNA3_TOKENS 32
+#define MLA_CDNA3_LDS_BYTES 41088 /* static, of the 64 KiB a workgroup may have */
+
+#define MLA_CDNA4_THREADS 256
+#define MLA_CDNA4_ROWS 16
+#define MLA_CDNA4_TOKENS 64
+#define MLA_CDNA4_LDS_BYTES 152064 /* static, of 160 KiB */
+
+#define MLA_MMA_THREADS 256
+#define MLA_MMA_ROWS 16
+#define MLA_MMA_TOKENS 32
+#define MLA_MMA_LDS_BYTES 156160 /* dynamic, of the 163 KiB of sm_80 (sm_90: 227) */
+
+#endif

@@ -1,0 +1,247 @@
+/*
+ * The walk: flash decode over one plan item, the same for every matrix unit.
+ *
+ * The engine stages tiles of tokens and multiplies; the walk says which tokens, which of them a row may see, and keeps the online softmax
+ * (Milakov and Gimelshein, arXiv:1805.02867) in base 2. A lane holds some scores of LANE_ROWS rows, and the statistics of those rows.
+ */
+#ifndef MLA_SPLITK_WALK_H
+#define MLA_SPLITK_WALK_H
+
+#include "splitk_finish.h"
+
+MLA_DEVICE_BEGIN
+
+template <typename Engine> struct mla_walk {
+    static constexpr int TOKENS = Engine::TOKENS, ROWS = Engine::LANE_ROWS, BLOCKS = Engine::BLOCKS;
+
+    /* From the matrix unit's sum to log2 units: x = sum * scale, or cap * tanh(sum * scale). */
+    struct score_map {
+        float scale, cap; /* cap 0: no soft-cap */
+    };
+
+    const mla_splitk_args &args;
+    const mla_plan_item item;
+    Engine &engine;
+    const score_map map;
+    const int tiles;
+    int begin[ROWS], end[ROWS]; /* visible key positions of this lane's rows */
+    int all_begin, all_end;     /* positions every row sees */
+    float m[ROWS], l[ROWS];     /* running maximum, in log2 units; this lane's part of the sum of weights */
+
+    MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
+        : args(arguments), item(work), engine(unit), map(score_map_of(arguments.problem)),
+          tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS) {
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            const mla_positions seen = visible(engine.row(i));
+            begin[i] = seen.begin;
+            end[i] = seen.end;
+            m[i] = -mla_infinity;
+            l[i] = 0.0f;
+        }
+        all_begin = visible(item.rows - 1).begin;
+        all_end = visible(0).end;
+    }
+
+    /* The constant factors are multiplied in double: one rounding. */
+    static MLA_DEVICE score_map score_map_of(const mla_problem &p) {
+        constexpr double log2_e = 1.44269504088896340736;
+        const double scale = static_cast<double>(p.sm_scale) * p.q_scale * p.kv_scale;
+        if (p.softcap > 0.0f)
+            return {static_cast<float>(scale / p.softcap), static_cast<float>(p.softcap * log2_e)};
+        return {static_cast<float>(scale * log2_e), 0.0f};
+    }
+
+    /* ---- which tokens ---- */
+
+    struct mla_positions {
+        int begin, end;
+    };
+
+    /* What row r of the item sees of the item's keys. Rows past the last see what the last does: they are never stored. */
+    MLA_DEVICE mla_positions visible(int r) const {
+        const mla_problem &p = args.problem;
+        mla_positions seen = {item.kv_begin, item.kv_end};
+        if (p.paging == MLA_SPARSE || !(p.causal || p.window > 0))
+            return seen;
+        const int32_t *qo = p.qo_indptr + item.sequence, *kv = p.kv_indptr + item.sequence;
+        const int token = static_cast<int>((item.first_row + (r < item.rows ? r : item.rows - 1)) / p.heads);
+        const int self = (kv[1] - kv[0]) - (qo[1] - token);
+        if (p.causal && self + 1 < seen.end)
+            seen.end = self + 1;
+        if (p.window > 0 && self - p.window + 1 > seen.begin)
+            seen.begin = self - p.window + 1;
+        return seen;
+    }
+
+    /* Slot of the token this thread stages of a tile, -1 where there is none: past the item's keys, or absent from a sparse list. */
+    MLA_DEVICE int64_t slot(int tile) const {
+        const mla_problem &p = args.problem;
+        const int position = item.kv_begin + tile * TOKENS + engine.staged_token();
+        if (position >= item.kv_end)
+            return -1;
+        switch (p.paging) {
+        case MLA_PAGED: {
+            const int64_t page = p.block_table[item.sequence * p.block_table_stride + position / p.page_size];
+            return page * p.page_size + position % p.page_size;
+        }
+        case MLA_TOKEN_LIST:
+            return p.kv_indices[static_cast<int64_t>(p.kv_indptr[item.sequence]) + position];
+        case MLA_SPARSE:
+            return p.topk_indices[item.first_row / p.heads * p.topk + position];
+        default:
+            return static_cast<int64_t>(p.kv_indptr[item.sequence]) + position;
+        }
+    }
+
+    /* ---- softmax ---- */
+
+    /* Scores of a tile in log2 units; what a row may not see becomes -inf. */
+    MLA_DEVICE void score(int tile, float (&s)[BLOCKS][4]) const {
+        engine.gather(tile, s);
+        const int first = item.kv_begin + tile * TOKENS;
+        const bool sparse = args.problem.paging == MLA_SPARSE;
+        const bool whole = all_begin <= first && first + TOKENS <= all_end && !sparse;
+        MLA_UNROLL
+        for (int b = 0; b < BLOCKS; b++)
+            MLA_UNROLL
+        for (int e = 0; e < 4; e++)
+            s[b][e] = mla_mul(s[b][e], map.scale);
+        if (map.cap > 0.0f)
+            MLA_UNROLL
+        for (int b = 0; b < BLOCKS; b++)
+            MLA_UNROLL
+        for (int e = 0; e < 4; e++)
+            s[b][e] = mla_mul(mla_tanh(s[b][e]), map.cap);
+        if (!whole)
+            MLA_UNROLL
+        for (int b = 0; b < BLOCKS; b++)
+            MLA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            const int token = engine.token(b, e), i = Engine::lane_row(e);
+            if (first + token < begin[i] || first + token >= end[i] || (sparse && !engine.present(tile, token)))
+                s[b][e] = -mla_infinity;
+        }
+    }
+
+    /* Turns scores into weights, and brings sums and accumulators to the new maximum. A row that has seen nothing yet has m == -inf: its weights are 0. */
+    MLA_DEVICE void weigh(float (&s)[BLOCKS][4]) {
+        float base[ROWS], shrink[ROWS];
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            float top = m[i];
+            MLA_UNROLL
+            for (int b = 0; b < BLOCKS; b++)
+                MLA_UNROLL
+            for (int e = 0; e < 4; e++)
+                if (Engine::lane_row(e) == i)
+                    top = mla_max(top, s[b][e]);
+            top = engine.row_max(top);
+            base[i] = top == -mla_infinity ? 0.0f : top;
+            shrink[i] = mla_exp2(m[i] - base[i]);
+            m[i] = top;
+            l[i] *= shrink[i];
+        }
+        engine.rescale(shrink);
+        MLA_UNROLL
+        for (int b = 0; b < BLOCKS; b++)
+            MLA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            s[b][e] = mla_exp2(s[b][e] - base[Engine::lane_row(e)]);
+            l[Engine::lane_row(e)] += s[b][e];
+        }
+    }
+
+    /* ---- the loop ---- */
+
+    MLA_DEVICE void fetch(int tile) {
+        if (tile < tiles)
+            engine.fetch(args.problem, slot(tile), tile);
+        engine.fetched();
+    }
+
+    /*
+     * A landing tile may not overwrite one that is still read. With three buffers or more it lands before the barrier that the scores need anyway; with
+     * two it lands after it and needs a second; a single one is free only once the products are done.
+     */
+    MLA_DEVICE void run() {
+        constexpr int BUFFERS = Engine::TILES;
+        mla_barrier();
+        engine.clear();
+        MLA_UNROLL
+        for (int t = 0; t < Engine::AHEAD - 1; t++)
+            fetch(t);
+        engine.load_q(args.problem, item.first_row, item.rows);
+        engine.land(0);
+        fetch(Engine::AHEAD - 1);
+        mla_barrier();
+        for (int t = 0; t < tiles; t++) {
+            engine.scores(t);
+            if (BUFFERS > 2)
+                engine.land(t + 1);
+            mla_barrier();
+            if (BUFFERS == 2)
+                engine.land(t + 1);
+            if (BUFFERS > 1)
+                fetch(t + Engine::AHEAD);
+            float s[BLOCKS][4];
+            score(t, s);
+            weigh(s);
+            engine.accumulate(t, s);
+            if (BUFFERS == 1) {
+                mla_barrier();
+                engine.land(t + 1);
+                fetch(t + Engine::AHEAD);
+            }
+            if (BUFFERS < 3)
+                mla_barrier();
+        }
+        finish();
+    }
+
+    /* ---- the end ---- */
+
+    MLA_DEVICE void finish() {
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++)
+            l[i] = engine.row_sum(l[i]);
+        if (item.slot < 0)
+            write_rows();
+        else
+            write_partial();
+    }
+
+    MLA_DEVICE void write_rows() {
+        float scale[ROWS];
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++) {
+            const bool real = engine.row(i) < item.rows;
+            const int64_t row = item.first_row + (real ? engine.row(i) : 0);
+            const mla_row_end end_of = mla_finish_row(args.problem, row, m[i], l[i]);
+            scale[i] = end_of.scale;
+            if (real && engine.speaks())
+                args.output.lse[row] = end_of.lse;
+        }
+        engine.rescale(scale);
+        engine.output([this](int r, int column, const auto &values) {
+            if (r < item.rows)
+                mla_store_out(args, item.first_row + r, column, values);
+        });
+    }
+
+    MLA_DEVICE void write_partial() {
+        const int64_t first = static_cast<int64_t>(item.slot) * args.row_tile;
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++)
+            if (engine.row(i) < item.rows && engine.speaks())
+                mla_store_f32(args.partial_ml + (first + engine.row(i)) * 2, {m[i], l[i]});
+        engine.output([this, first](int r, int column, const auto &values) {
+            if (r < item.rows)
+                mla_store_f32(args.partial_out + (first + r) * MLA_HEAD_DIM_V + column, values);
+        });
+    }
+};
+
+MLA_DEVICE_END
+
+#endif
