@@ -117,7 +117,8 @@ uint32_t mla_encode(mla_format format, double value, mla_rounding rounding) {
  *
  * A signed format no wider than 16 bits is a float with fewer fraction bits and another exponent bias. So a magnitude code moved up to float's
  * fraction is the value but for a power of two, subnormals included, and a float's own bits, rounded by integer addition, are the code
- * but for an offset. No branches: the loops below become vector code once the entry is a constant.
+ * but for an offset. The loops become vector code once the entry is a constant, if what depends on a float operation is chosen by a mask: a
+ * compiler that honours floating-point traps makes a branch of a condition there.
  */
 
 static float float_of_bits(uint32_t bits) {
@@ -137,22 +138,25 @@ static float power_of_two(int exponent) {
     return float_of_bits((uint32_t)(exponent + 127) << 23);
 }
 
+static uint32_t mask_of(bool condition) {
+    return -(uint32_t)condition;
+}
+
 static inline float decode_narrow(const format_entry *entry, uint32_t code) {
     const int shift = 24 - entry->info.digits;
     const uint32_t sign = sign_bit(entry);
     const uint32_t magnitude = code & (sign - 1), negative = (code & sign) << (32 - entry->info.bits);
     const float value = float_of_bits(magnitude << shift) * power_of_two(entry->info.min_exponent + 149 - shift);
-    const bool infinite = entry->info.has_infinity && magnitude == entry->max_code + 1;
-    const bool nan = magnitude > entry->max_code || (!entry->negative_zero && code == sign);
-    const uint32_t bits = infinite ? 0x7F800000u : nan ? 0x7FC00000u : bits_of_float(value);
-    return float_of_bits(bits | negative);
+    const bool nan = !entry->negative_zero && code == sign;
+    const uint32_t special = mask_of(magnitude > entry->max_code) & 0x7F800000u; /* infinity where the fraction is 0, else NaN */
+    return float_of_bits(bits_of_float(value) | negative | special | (mask_of(nan) & 0x7FC00000u));
 }
 
 static inline uint32_t encode_narrow(const format_entry *entry, float value) {
     const mla_format_info *info = &entry->info;
     const int shift = 24 - info->digits, normal_exponent = info->min_exponent + info->digits - 1;
     const uint32_t bits = bits_of_float(value), magnitude = bits & 0x7FFFFFFFu;
-    const uint32_t infinity = entry->max_code + info->has_infinity;
+    const int32_t infinity = (int32_t)(entry->max_code + info->has_infinity);
 
     /* Below the normals: adding 2^23 units makes the hardware round to whole units. */
     const float units = power_of_two(info->min_exponent + 23);
@@ -160,10 +164,12 @@ static inline uint32_t encode_narrow(const format_entry *entry, float value) {
     const uint32_t half = (1u << (shift - 1)) - 1 + ((magnitude >> shift) & 1);
     const uint32_t normal = ((magnitude + half) >> shift) - ((uint32_t)(normal_exponent + 126) << (info->digits - 1));
 
-    uint32_t code = magnitude < bits_of_float(power_of_two(normal_exponent)) ? subnormal : normal;
+    const uint32_t below = mask_of((int32_t)magnitude < (int32_t)bits_of_float(power_of_two(normal_exponent)));
+    int32_t code = (int32_t)((subnormal & below) | (normal & ~below));
     code = code > infinity ? infinity : code;
     const uint32_t sign = code == 0 && !entry->negative_zero ? 0 : (bits >> 31) << (info->bits - 1);
-    return magnitude > 0x7F800000u ? info->nan : code | sign;
+    const uint32_t nan = mask_of((int32_t)magnitude > 0x7F800000);
+    return (((uint32_t)code | sign) & ~nan) | (info->nan & nan);
 }
 
 #define INLINE static inline __attribute__((always_inline)) /* so that the entry is a constant in the loop */

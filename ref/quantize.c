@@ -82,13 +82,15 @@ static uint8_t mxfp4_scale(const float *x) {
 }
 
 void mla_mxfp4_quantize(const float *row, uint8_t *pairs, uint8_t *scales) {
+    float scaled[MLA_HEAD_DIM];
     uint8_t codes[MLA_HEAD_DIM];
     for (int b = 0; b < MLA_HEAD_DIM / MXFP4_BLOCK; b++) {
         scales[b] = mxfp4_scale(row + b * MXFP4_BLOCK);
-        const double scale = mla_decode(MLA_E8M0, scales[b]);
+        const float scale = (float)mla_decode(MLA_E8M0, scales[b]);
         for (int i = b * MXFP4_BLOCK; i < (b + 1) * MXFP4_BLOCK; i++)
-            codes[i] = (uint8_t)mla_encode(MLA_E2M1, (double)row[i] / scale, MLA_RNE);
+            scaled[i] = row[i] / scale;
     }
+    mla_encode_f32(MLA_E2M1, scaled, MLA_HEAD_DIM, codes);
     for (int i = 0; i < MLA_HEAD_DIM / 2; i++)
         pairs[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
 }
