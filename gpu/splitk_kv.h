@@ -23,6 +23,14 @@ MLA_DEVICE int mla_swizzle(int row, int chunk) {
     return chunk ^ (row & 7);
 }
 
+/* A chunk from memory, zeros where there is none. */
+MLA_DEVICE mla_chunk mla_load_chunk(const mla_chunk *from, bool there) {
+    mla_chunk chunk = {};
+    if (there)
+        chunk = *from;
+    return chunk;
+}
+
 struct mla_kv_bf16 {
     static constexpr int CHUNKS = mla_key_chunks;
     static constexpr bool DIRECT = true;
