@@ -1,0 +1,139 @@
+/* The AMD backend against fake_hip.so, which lies beside this program. */
+#include "../gpu/launcher.h"
+#include "../gpu/splitk_args.h"
+#include "../verify/run.h"
+
+#include <criterion/criterion.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Stand-ins for code objects, for builds without an AMD compiler: the head of an ELF file, the processor at byte 48. */
+#define CODE_OBJECT(arch, machine)                                                                                                         \
+    extern const unsigned char mla_image_##arch[64];                                                                                       \
+    __attribute__((weak, visibility("hidden"))) const unsigned char mla_image_##arch[64] = {0x7F, 'E', 'L', 'F', [48] = machine};
+
+CODE_OBJECT(gfx90a, 0x3F)
+CODE_OBJECT(gfx942, 0x4C)
+CODE_OBJECT(gfx950, 0x4F)
+
+static void use_fake_hip(const char *arch) {
+    char self[4000], path[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    cr_assert_gt(length, 0);
+    self[length] = '\0';
+    snprintf(path, sizeof path, "%s/fake_hip.so", dirname(self));
+    if (access(path, R_OK) != 0)
+        cr_skip_test("built without host execution");
+    setenv("MLA_HIP_LIBRARY", path, 1);
+    setenv("MLA_FAKE_HIP_ARCH", arch, 1);
+}
+
+static mla_device *open_device(void) {
+    mla_device *device;
+    mla_status status = mla_device_open(MLA_SPACE_HIP, &device);
+    cr_assert_eq(status.code, MLA_OK, "%s", status.message);
+    return device;
+}
+
+static void expect_device_error(const char *message) {
+    mla_device *device;
+    mla_status status = mla_device_open(MLA_SPACE_HIP, &device);
+    cr_expect_eq(status.code, MLA_EDEVICE);
+    cr_expect_str_eq(status.message, message);
+}
+
+Test(backend_hip, describes_the_device) {
+    use_fake_hip("gfx942");
+    mla_device *device = open_device();
+    cr_expect_str_eq(device->description, "Fake Instinct (gfx942), 304 CUs, HIP 6.3");
+    cr_expect_eq(device->compute_units, 304);
+    device->close(device);
+}
+
+Test(backend_hip, says_what_is_missing) {
+    setenv("MLA_HIP_LIBRARY", "/nowhere/libamdhip64.so", 1);
+    expect_device_error("no AMD driver: /nowhere/libamdhip64.so not found");
+    setenv("MLA_HIP_LIBRARY", "libm.so.6", 1);
+    expect_device_error("the AMD driver lacks hipInit");
+    use_fake_hip("none");
+    expect_device_error("no AMD device");
+}
+
+Test(backend_hip, memory) {
+    use_fake_hip("gfx942");
+    mla_device *device = open_device();
+    void *memory;
+    char there[] = "partial", back[sizeof there] = "";
+    cr_assert_eq(device->allocate(device, sizeof there, &memory).code, MLA_OK);
+    cr_expect_eq(device->fill(device, memory, 0xFF, sizeof there).code, MLA_OK);
+    cr_expect_eq(device->upload(device, memory, there, 4).code, MLA_OK);
+    cr_expect_eq(device->download(device, back, memory, sizeof back).code, MLA_OK);
+    cr_expect_arr_eq(back, "part\xFF\xFF\xFF\xFF", sizeof back);
+    mla_status status = device->upload(device, memory, there, 1000);
+    cr_expect_eq(status.code, MLA_EDEVICE);
+    cr_expect_str_eq(status.message, "hipMemcpyAsync: invalid argument (HIP error 1)");
+    device->release(device, memory);
+    device->release(device, NULL);
+    cr_expect_eq(device->allocate(device, SIZE_MAX / 2, &memory).code, MLA_ENOMEM);
+    device->close(device);
+}
+
+Test(backend_hip, chooses_the_code_object) {
+    const char *const archs[] = {"gfx90a", "gfx942", "gfx950"}, *const engines[] = {"cdna3", "cdna3", "cdna4"};
+    for (int i = 0; i < 3; i++) {
+        use_fake_hip(archs[i]);
+        mla_device *device = open_device();
+        mla_launcher *launcher;
+        mla_status status = mla_hip_launcher_open(device, &launcher);
+        cr_assert_eq(status.code, MLA_OK, "%s: %s", archs[i], status.message);
+        cr_expect_str_eq(launcher->engine->name, engines[i]);
+        launcher->close(launcher);
+        device->close(device);
+    }
+}
+
+Test(backend_hip, refuses_other_architectures) {
+    use_fake_hip("gfx1100");
+    mla_kernel_handle handle;
+    mla_status status = mla_kernel_open("splitk@amd", &handle);
+    cr_expect_eq(status.code, MLA_EUNSUPPORTED);
+    cr_expect_str_eq(status.message, "no kernels for gfx1100: they exist for gfx90a, gfx942 and gfx950");
+}
+
+Test(backend_hip, launch_errors_are_reported) {
+    use_fake_hip("gfx942");
+    mla_device *device = open_device();
+    mla_launcher *launcher;
+    mla_splitk_args args = {0};
+    cr_assert_eq(mla_hip_launcher_open(device, &launcher).code, MLA_OK);
+    mla_status status = launcher->launch(launcher, "mla_no_such_kernel", 1, 64, 0, &args, sizeof args, device->stream);
+    cr_expect_str_eq(status.message, "mla_no_such_kernel: named symbol not found (HIP error 500)");
+    status = launcher->launch(launcher, "mla_combine", 1, 64, 0, &args, sizeof args - 8, device->stream);
+    cr_expect_str_eq(status.message, "mla_combine: invalid argument (HIP error 1)");
+    cr_expect_eq(launcher->launch(launcher, "mla_combine", 0, 64, 0, NULL, 0, device->stream).code, MLA_OK);
+    launcher->close(launcher);
+    device->close(device);
+}
+
+static void expect_passed(const char *arch, const char *line) {
+    use_fake_hip(arch);
+    mla_subject subject = {.spec = "splitk@amd", .opened = mla_ok()};
+    mla_case test;
+    mla_result result;
+    mla_status status = mla_kernel_open(subject.spec, &subject.handle);
+    cr_assert_eq(status.code, MLA_OK, "%s", status.message);
+    cr_assert_eq(mla_case_parse(line, &test).code, MLA_OK);
+    mla_run_case(&subject, &test, NULL, &result);
+    cr_expect_eq(result.verdict.status, MLA_PASSED, "%s on %s: %s", line, arch, result.verdict.reason);
+    mla_result_free(&result);
+    mla_case_free(&test);
+    mla_kernel_close(&subject.handle);
+}
+
+Test(backend_hip, runs_kernels) {
+    expect_passed("gfx942", "kv_len=70,0,300 plan=fixed:3");
+    expect_passed("gfx950", "kv_len=70,0,300 plan=balanced");
+}
