@@ -30,7 +30,7 @@
     static void name(const args_t args);                                                                                                   \
     static const mla_host_kernel name##_registration(MLA_ENGINE_NAME, #name,                                                               \
                                                      [](const void *args) { name(*static_cast<const args_t *>(args)); });                  \
-    static void name(const args_t args)
+    static void name([[maybe_unused]] const args_t args)
 
 /* Where a primitive was called, for messages. */
 #define MLA_HOST_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
@@ -109,7 +109,7 @@ inline uint16_t mla_fp16(float value) {
     if (magnitude > 0x7F800000)
         return static_cast<uint16_t>(sign | 0x7E00);
     if (magnitude < 0x38800000) {
-        const float aligned = std::fabs(value) + 0.5f;
+        const float aligned = fabsf(value) + 0.5f;
         memcpy(&bits, &aligned, sizeof bits);
         return static_cast<uint16_t>(sign | (bits - 0x3F000000));
     }
@@ -118,10 +118,6 @@ inline uint16_t mla_fp16(float value) {
 }
 inline uint32_t mla_fp16x2(float low, float high) {
     return mla_fp16(low) | uint32_t{mla_fp16(high)} << 16;
-}
-
-inline uint32_t mla_fp16x2(float low, float high) {
-    return mla_encode(MLA_FP16, low, MLA_RNE) | mla_encode(MLA_FP16, high, MLA_RNE) << 16;
 }
 
 inline void mla_copy16(void *lds, const void *global, MLA_HOST_SITE) {

@@ -170,7 +170,7 @@ class Machine {
     Context &next(const mla_host_step &step);
     void finish_round();
     void join_barrier();
-    void refuse_barrier();
+    [[noreturn]] void refuse(const mla_host_step &x, int x_thread, const mla_host_step &y, int y_thread);
     bool choose_wave();
     void draw_order();
     uint64_t draw(uint64_t below);
@@ -199,7 +199,7 @@ class Machine {
 thread_local Machine machine_of_thread;
 __thread Machine *machine; /* the same, without a check for its construction at each use */
 
-constexpr mla_host_step kernel_end = {"the end", "kernel", 0, nullptr, 0, 0, 0};
+constexpr mla_host_step kernel_end = {"end", "", 0, nullptr, 0, 0, 0};
 
 bool same_place(const mla_host_step &x, const mla_host_step &y) {
     return x.line == y.line && x.perform == y.perform && (x.file == y.file || !std::strcmp(x.file, y.file));
@@ -272,9 +272,7 @@ Context &Machine::next(const mla_host_step &step) {
     if (arrived_ == 0)
         step_ = &step;
     else if (!same_place(step, *step_))
-        abandon(mla_error(MLA_EDEVICE, "%s:%d: %s reached by thread %d of block %d, when thread %d of its wave waits at %s:%d (%s)",
-                          step.file, step.line, step.what, mla_host_thread, mla_host_block, wave_ * launch_->wave + order_[0], step_->file,
-                          step_->line, step_->what));
+        refuse(*step_, wave_ * launch_->wave + order_[0], step, mla_host_thread);
     if (++arrived_ == launch_->wave) {
         finish_round();
         if (ended_ == static_cast<int>(waves_.size()))
@@ -282,6 +280,17 @@ Context &Machine::next(const mla_host_step &step) {
     }
     mla_host_thread = wave_ * launch_->wave + order_[static_cast<size_t>(arrived_)];
     return thread().context;
+}
+
+/* Two threads that should have met wait at different places, or one has ended. */
+void Machine::refuse(const mla_host_step &x, int x_thread, const mla_host_step &y, int y_thread) {
+    if (&x == &kernel_end)
+        refuse(y, y_thread, x, x_thread);
+    if (&y == &kernel_end)
+        abandon(mla_error(MLA_EDEVICE, "%s:%d: %s not reached by all: thread %d of block %d waits, thread %d has ended", x.file, x.line,
+                          x.what, x_thread, mla_host_block, y_thread));
+    abandon(mla_error(MLA_EDEVICE, "%s:%d: %s not reached by all: thread %d of block %d waits, thread %d is at the %s of %s:%d", x.file,
+                      x.line, x.what, x_thread, mla_host_block, y_thread, y.what, y.file, y.line));
 }
 
 void Machine::finish_round() {
@@ -298,8 +307,10 @@ void Machine::finish_round() {
         join_barrier();
     }
     arrived_ = 0;
-    if (!choose_wave() && waiting_ > 0)
-        refuse_barrier();
+    if (!choose_wave() && waiting_ > 0) {
+        const auto ended = std::find(waves_.begin(), waves_.end(), Wave::ended) - waves_.begin();
+        refuse(*barrier_, barrier_wave_ * launch_->wave, kernel_end, static_cast<int>(ended) * launch_->wave);
+    }
 }
 
 void Machine::join_barrier() {
@@ -307,20 +318,13 @@ void Machine::join_barrier() {
         barrier_ = step_;
         barrier_wave_ = wave_;
     } else if (!same_place(*step_, *barrier_)) {
-        abandon(mla_error(MLA_EDEVICE, "%s:%d: barrier reached by wave %d of block %d, when wave %d waits at another one, %s:%d",
-                          step_->file, step_->line, wave_, mla_host_block, barrier_wave_, barrier_->file, barrier_->line));
+        refuse(*barrier_, barrier_wave_ * launch_->wave, *step_, wave_ * launch_->wave);
     }
     waves_[static_cast<size_t>(wave_)] = Wave::at_barrier;
     if (++waiting_ == static_cast<int>(waves_.size())) {
         std::fill(waves_.begin(), waves_.end(), Wave::runnable);
         waiting_ = 0;
     }
-}
-
-void Machine::refuse_barrier() {
-    const auto ended = std::find(waves_.begin(), waves_.end(), Wave::ended) - waves_.begin();
-    abandon(mla_error(MLA_EDEVICE, "%s:%d: barrier of block %d where wave %d waits, but wave %d has ended", barrier_->file, barrier_->line,
-                      mla_host_block, barrier_wave_, static_cast<int>(ended)));
 }
 
 /* The next round's wave, and its lanes' order: the same wave as long as it can, or any. False when none can run. */
