@@ -358,8 +358,7 @@ uint64_t Machine::draw(uint64_t below) {
 
 void Machine::abandon(const mla_status &status) {
     status_ = status;
-    Context forgotten = {};
-    jump(forgotten, caller_, true);
+    jump(thread().context, caller_, true);
     __builtin_unreachable();
 }
 

@@ -273,11 +273,11 @@ Test(host_exec, misuse_names_file_and_line) {
 }
 
 Test(host_exec, a_matrix_step_needs_its_own_wave) {
-    operands<16, 8> in = {};
-    float out[16 * cols * 8] = {};
-    const mla_status status = launch("mma_nvidia", {out, &in, nullptr}, 1, 64, 64);
+    operands<16, 16> in = {};
+    float out[16 * cols * 16] = {};
+    const mla_status status = launch("mfma_cdna3", {out, &in, nullptr}, 1, 32, 32);
     cr_assert_eq(status.code, MLA_EDEVICE);
-    cr_assert(strstr(status.message, "needs a wave of 32"), "%s", status.message);
+    cr_assert(strstr(status.message, "needs a wave of 64"), "%s", status.message);
 }
 
 Test(host_exec, the_lowest_failing_block_is_reported_and_the_machine_survives) {
