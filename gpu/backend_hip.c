@@ -20,7 +20,6 @@ enum { hipErrorOutOfMemory = 2, hipErrorNoDevice = 100, hipMemcpyHostToDevice = 
 #define MAX_FUNCTIONS 32
 
 #define FUNCTIONS(X)                                                                                                                       \
-    X(hipError_t, hipInit, (unsigned flags))                                                                                               \
     X(hipError_t, hipRuntimeGetVersion, (int *version))                                                                                    \
     X(const char *, hipGetErrorString, (hipError_t error))                                                                                 \
     X(hipError_t, hipGetDeviceCount, (int *count))                                                                                         \
@@ -139,15 +138,14 @@ static void hip_close(mla_device *device) {
     free(h);
 }
 
+/* Counting initialises the runtime; without a device hipInit itself fails, differently from version to version. */
 static mla_status open_stream(hip *h) {
     const api *a = &h->api;
     int devices = 0;
-    hipError_t result = a->hipInit(0);
-    mla_status status = check(a, "hipInit", result);
-    if (status.code == MLA_OK)
-        status = check(a, "hipGetDeviceCount", result = a->hipGetDeviceCount(&devices));
+    hipError_t result = a->hipGetDeviceCount(&devices);
     if (result == hipErrorNoDevice || (result == 0 && devices == 0))
         return mla_error(MLA_EDEVICE, "no AMD device");
+    mla_status status = check(a, "hipGetDeviceCount", result);
     if (status.code == MLA_OK)
         status = CALL(a, hipSetDevice, 0);
     if (status.code == MLA_OK)

@@ -95,10 +95,6 @@ bool unpack(void **extra, const void **args) {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT int hipInit(unsigned flags) {
-    return flags == 0 ? success : invalid_value;
-}
-
 EXPORT int hipRuntimeGetVersion(int *version) {
     *version = 60342134; /* 6.3 */
     return success;
