@@ -1,0 +1,244 @@
+#include "support_problem.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#define U 0x1p-24
+
+/* ---- numbers -------------------------------------------------------------------------------------------------------------------------- */
+
+enum { KEYS = 70 };
+
+/* Small multiples of 1/2 and 1/4: exact in every format used here, scores between -0.16 and 0.4. */
+static test_problem patterned(void) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {KEYS}, .seed = 1};
+    test_problem made = test_problem_make(&shape);
+    float row[MLA_HEAD_DIM];
+    for (int d = 0; d < MLA_HEAD_DIM; d++)
+        row[d] = (float)(d * 7 % 5 - 2) / 2;
+    mla_encode_f32(MLA_BF16, row, MLA_HEAD_DIM, made.q);
+    for (int j = 0; j < KEYS; j++) {
+        for (int d = 0; d < MLA_HEAD_DIM; d++)
+            row[d] = (float)((d * 3 + j * 5 + d / 64 * j) % 7 - 3) / 4;
+        test_problem_set_slot(&made, j, row);
+    }
+    return made;
+}
+
+/* Bounds of `made` under `contract`: columns 0 and 301, and the lse's. */
+typedef struct three_bounds {
+    double first, other, lse;
+} three_bounds;
+
+static three_bounds bounds_of(const test_problem *made, const mla_contract *contract) {
+    mla_truth truth;
+    const mla_status status = mla_oracle_run(&made->problem, contract, 0, 1, &truth);
+    cr_assert_eq(status.code, MLA_OK, "%s", status.message);
+    const three_bounds bounds = {truth.bound[0], truth.bound[301], truth.lse_bound[0]};
+    mla_truth_free(&truth);
+    return bounds;
+}
+
+static void expect_bounds(const char *name, const test_problem *made, const mla_contract *contract, three_bounds expected) {
+    const three_bounds got = bounds_of(made, contract);
+    cr_expect(fabs(got.first / expected.first - 1) < 1e-9, "%s: %.17g", name, got.first);
+    cr_expect(fabs(got.other / expected.other - 1) < 1e-9, "%s: %.17g", name, got.other);
+    cr_expect(fabs(got.lse / expected.lse - 1) < 1e-9, "%s: %.17g", name, got.lse);
+}
+
+/* The expected numbers come from an independent implementation of the same formulas in another language. */
+Test(bound, weights_and_output) {
+    test_problem made = patterned();
+    mla_contract contract = mla_contract_default();
+    expect_bounds("default", &made, &contract, (three_bounds){0.0019329878058977502, 0.001844200454141309, 0.00022281884709808233});
+    contract.p = MLA_FP8, contract.p_scale = 256;
+    expect_bounds("p fp8", &made, &contract, (three_bounds){0.027262971715447518, 0.025964132490028394, 0.00022281884709808233});
+    contract.p = MLA_FP32, contract.p_scale = 1;
+    made.problem.out_format = MLA_FP32;
+    expect_bounds("p, out fp32", &made, &contract, (three_bounds){0.00010335358158765561, 9.824792643966012e-05, 0.00022281884709808233});
+    made.problem.out_format = MLA_BF16;
+    contract.p = MLA_BF16, contract.p_rounding = contract.out_rounding = MLA_RZ;
+    expect_bounds("p, out rz", &made, &contract, (three_bounds){0.0037757655477413305, 0.003602668670349574, 0.00022281884709808233});
+    contract = mla_contract_default();
+    contract.rowsum_of_rounded_p = true;
+    expect_bounds("rowsum p", &made, &contract, (three_bounds){0.0020817193848086364, 0.0019895796992119106, 0.004129068847098082});
+    test_problem_free(&made);
+}
+
+Test(bound, scores_and_accumulation) {
+    test_problem made = patterned();
+    mla_contract contract = mla_contract_default();
+    contract.scores = MLA_BF16;
+    expect_bounds("scores bf16", &made, &contract, (three_bounds){0.0021851910511869336, 0.002039775379492425, 0.0007048118026636115});
+    contract.scores = MLA_FP32, contract.acc_rounding = MLA_RZ, contract.mma_k = 16;
+    expect_bounds("acc rz", &made, &contract, (three_bounds){0.0020624373220313914, 0.001967242338419158, 0.0004897229630552425});
+    contract = mla_contract_default();
+    contract.tile = 16, contract.max_splits = 8;
+    expect_bounds("tile 16", &made, &contract, (three_bounds){0.0019327346442100267, 0.0018439588728971419, 0.00022228238994725642});
+    contract = mla_contract_default();
+    contract.exp_error = 16;
+    expect_bounds("exp 16", &made, &contract, (three_bounds){0.0019343379889676493, 0.0018454888754221876, 0.0002256798700473011});
+    test_problem_free(&made);
+}
+
+Test(bound, partials_softcap_sink) {
+    test_problem made = patterned();
+    mla_contract contract = mla_contract_default();
+    contract.combine_lse = true, contract.partial = MLA_BF16;
+    expect_bounds("lse", &made, &contract, (three_bounds){0.0036287601220204224, 0.0034589685158752234, 0.0002236614797920402});
+    contract = mla_contract_default();
+    made.problem.softcap = 2;
+    expect_bounds("softcap", &made, &contract, (three_bounds){0.0019311206722431703, 0.0018443268579246444, 0.0002237656646066329});
+    made.problem.softcap = 0;
+    const float sink = 1.5f;
+    made.problem.sink = &sink;
+    expect_bounds("sink", &made, &contract, (three_bounds){0.0018222022719850694, 0.0017384931495700853, 0.0002230162874817914});
+    test_problem_free(&made);
+}
+
+/* q = 0 and one key of value 1: O = A = 1, lse = 0, T = S = N = 1, and theta = (4 (T + 2) + T + 4) u = 17 u. */
+Test(bound, one_key_by_hand) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {1}, .out_format = MLA_FP32, .seed = 2};
+    test_problem made = test_problem_make(&shape);
+    memset(made.q, 0, MLA_HEAD_DIM * 2);
+    float row[MLA_HEAD_DIM];
+    for (int d = 0; d < MLA_HEAD_DIM; d++)
+        row[d] = 1;
+    test_problem_set_slot(&made, 0, row);
+    mla_contract contract = mla_contract_default();
+    contract.p = MLA_FP32;
+    /* To first order: numerator 17 u + 2 u, denominator the same, 8 u, then the output's u; lse 17 u + 2 u + 4 u ln 2 + 12 u. */
+    const three_bounds got = bounds_of(&made, &contract);
+    cr_assert_float_eq(got.first / U, 19 + 19 + 8 + 1, 1e-4);
+    cr_assert_float_eq(got.lse / U, 17 + 2 + 4 * log(2) + 12, 1e-4);
+    /* bf16 weights: u_p = 2^-8 once more in the numerator, of 1 + 19 u. */
+    contract.p = MLA_BF16;
+    cr_assert_float_eq(bounds_of(&made, &contract).first, 0x1p-8 + 47 * U, 10 * U * 0x1p-8 * 4);
+    test_problem_free(&made);
+}
+
+/* ---- properties ------------------------------------------------------------------------------------------------------------------------ */
+
+static void expect_looser(const char *name, const test_problem *made, const mla_contract *loose, const mla_contract *strict) {
+    const three_bounds a = bounds_of(made, loose), b = bounds_of(made, strict);
+    cr_expect(a.first > b.first && a.other > b.other && a.lse >= b.lse, "%s: %g is not above %g", name, a.first, b.first);
+}
+
+#define EXPECT_LOOSER(field, value)                                                                                                        \
+    do {                                                                                                                                   \
+        mla_contract loose = strict;                                                                                                       \
+        loose.field = value;                                                                                                               \
+        expect_looser(#field " = " #value, &made, &loose, &strict);                                                                        \
+    } while (0)
+
+Test(bound, a_looser_contract_has_a_larger_bound) {
+    test_problem made = patterned();
+    mla_contract strict = mla_contract_default();
+    EXPECT_LOOSER(acc_rounding, MLA_RZ);
+    EXPECT_LOOSER(acc_bits, 20);
+    EXPECT_LOOSER(mma_k, 16);
+    EXPECT_LOOSER(scores, MLA_FP16);
+    EXPECT_LOOSER(q_scaled, MLA_FP16);
+    EXPECT_LOOSER(kv_dequant, MLA_FP16);
+    EXPECT_LOOSER(p, MLA_FP8);
+    EXPECT_LOOSER(p_rounding, MLA_RZ);
+    EXPECT_LOOSER(rowsum_of_rounded_p, true);
+    EXPECT_LOOSER(partial, MLA_FP16);
+    EXPECT_LOOSER(combine_lse, true);
+    EXPECT_LOOSER(exp_error, 8);
+    EXPECT_LOOSER(out_rounding, MLA_RZ);
+    EXPECT_LOOSER(tile, 8);
+    EXPECT_LOOSER(max_splits, 64);
+    strict.scores = MLA_BF16;
+    EXPECT_LOOSER(n_scores, 2);
+    strict = mla_contract_default();
+    strict.q_scaled = MLA_FP16;
+    EXPECT_LOOSER(q_scaled, MLA_BF16);
+    strict = mla_contract_default();
+    made.problem.softcap = 2;
+    EXPECT_LOOSER(tanh_error, 16);
+    test_problem_free(&made);
+}
+
+/* Weights down to e^-20 vanish from fp8, and values of 1e-38 from a unit that flushes subnormals. */
+Test(bound, underflow_costs) {
+    const test_shape spread = {.heads = 1, .q_len = {1}, .kv_len = {40}, .q_std = 4, .seed = 5};
+    test_problem made = test_problem_make(&spread);
+    mla_contract strict = mla_contract_default();
+    strict.p = MLA_FP8, strict.p_scale = 256;
+    EXPECT_LOOSER(p_scale, 1);
+    EXPECT_LOOSER(ftz, true);
+    test_problem_free(&made);
+    const test_shape small = {.heads = 1, .q_len = {1}, .kv_len = {40}, .kv_std = 1e-38f, .out_format = MLA_FP32, .seed = 6};
+    made = test_problem_make(&small);
+    strict = mla_contract_default();
+    EXPECT_LOOSER(ftz, true);
+    test_problem_free(&made);
+}
+
+/* Every key twice: the same truth, more roundings. */
+Test(bound, grows_with_kv_len) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {40}, .paging = MLA_TOKEN_LIST, .seed = 3};
+    const mla_contract contract = mla_contract_default();
+    test_problem made = test_problem_make(&shape);
+    const three_bounds once = bounds_of(&made, &contract);
+    int32_t twice[80];
+    for (int j = 0; j < 80; j++)
+        twice[j] = made.kv_indices[j % 40];
+    made.problem.kv_indices = twice;
+    made.kv_indptr[1] = 80;
+    const three_bounds doubled = bounds_of(&made, &contract);
+    cr_assert(doubled.first > once.first && doubled.other > once.other && doubled.lse > once.lse);
+    test_problem_free(&made);
+}
+
+/* The same values in fp8 with scale 1: a kernel multiplies by the scale, and may round. */
+Test(bound, a_scaled_format_costs_one_more_product) {
+    test_problem made = patterned();
+    const mla_contract contract = mla_contract_default();
+    const three_bounds plain = bounds_of(&made, &contract);
+    uint8_t codes[KEYS * MLA_HEAD_DIM];
+    double values[MLA_HEAD_DIM];
+    for (int j = 0; j < KEYS; j++) {
+        mla_kv_row_f64(&made.problem, j, values);
+        for (int d = 0; d < MLA_HEAD_DIM; d++)
+            codes[j * MLA_HEAD_DIM + d] = (uint8_t)mla_encode(MLA_FP8, values[d], MLA_RNE);
+    }
+    made.problem.kv = codes;
+    made.problem.kv_format = MLA_KV_FP8;
+    const three_bounds scaled = bounds_of(&made, &contract);
+    cr_assert(scaled.first > plain.first && scaled.first < plain.first * 1.01);
+    cr_assert(scaled.lse > plain.lse && scaled.lse < plain.lse * 1.01);
+    test_problem_free(&made);
+}
+
+/* Scores known to a few bits only: nothing but the hull of V is left, and that holds any weighted mean. */
+Test(bound, hull_when_scores_are_lost) {
+    test_problem made = patterned();
+    mla_contract contract = mla_contract_default();
+    contract.acc_bits = 8;
+    mla_truth truth;
+    cr_assert_eq(mla_oracle_run(&made.problem, &contract, 0, 1, &truth).code, MLA_OK);
+    cr_assert_eq(truth.kind[0], MLA_ROW_HULL);
+    for (int c = 0; c < 128; c++) { /* columns that take all values from -3/4 to 3/4 */
+        cr_assert(truth.bound[c] >= fmax(0.75 - truth.out[c], truth.out[c] + 0.75) && isfinite(truth.bound[c]));
+        cr_assert(truth.bound[c] <= 1.5 + 2.5 * 0.75 * 2, "column %d: %g", c, truth.bound[c]);
+    }
+    mla_truth_free(&truth);
+    test_problem_free(&made);
+}
+
+/* fp16 cannot hold q sm_scale log2(e) when q is 2^-22: the rounding error is absolute there, and so is the bound's part. */
+Test(bound, operands_that_underflow_count_as_smallest_normals) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {4}, .q_std = 0x1p-22f, .kv_std = 30, .out_format = MLA_FP32, .seed = 4};
+    test_problem made = test_problem_make(&shape);
+    mla_contract contract = mla_contract_default();
+    contract.p = MLA_FP32;
+    const three_bounds exact = bounds_of(&made, &contract);
+    contract.q_scaled = MLA_FP16;
+    /* 576 entries of magnitude about 24, each off by up to 2^-25, in units of ln 2. */
+    const double lost = bounds_of(&made, &contract).lse - exact.lse, expected = 576 * 24 * 0x1p-25 * log(2);
+    cr_assert(lost > 0.7 * expected && lost < 1.4 * expected, "%g against %g", lost, expected);
+    test_problem_free(&made);
+}
