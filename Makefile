@@ -155,7 +155,7 @@ $(ROOT)/gpu/nvidia.fatbin: gpu/kernels.hip $(DEVICE_SRC)
 
 $(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGE)
 	@mkdir -p $(@D)
-	$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -DMLA_IMAGE_DIR='"$(ROOT)/gpu/"' -o $@ $<
+	$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -Wa,-I,$(ROOT)/gpu -o $@ $<
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 endif

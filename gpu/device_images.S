@@ -4,7 +4,7 @@
     .balign 4096;                                                                                                                                    \
     .global mla_image_##name;                                                                                                                        \
     .hidden mla_image_##name;                                                                                                                        \
-    mla_image_##name: .incbin MLA_IMAGE_DIR file;                                                                                                    \
+    mla_image_##name: .incbin file;                                                                                                                  \
     .global mla_image_##name##_end;                                                                                                                  \
     .hidden mla_image_##name##_end;                                                                                                                  \
     mla_image_##name##_end: .byte 0

@@ -59,7 +59,7 @@ static mla_status add_subject(run_options *o, const char *spec) {
 }
 
 static mla_status set_random(run_options *o, const char *text) {
-    uint64_t count;
+    uint64_t count = 0;
     mla_status status = o->random ? mla_error(MLA_EINVAL, "--random given twice") : parse_unsigned("--random", text, 1, MAX_RANDOM, &count);
     if (status.code == MLA_OK)
         o->random = (int64_t)count;
