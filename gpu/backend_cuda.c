@@ -53,6 +53,7 @@ enum {
                        unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra))
 
 typedef struct api {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator takes none */
 #define FIELD(name, parameters) CUresult(*name) parameters;
     FUNCTIONS(FIELD)
 #undef FIELD
@@ -224,7 +225,7 @@ static mla_status find_function(cuda_launcher *l, const char *name, size_t lds_b
         mla_status status = check(a, name, a->cuModuleGetFunction(&l->functions[i].function, l->module, name));
         if (status.code != MLA_OK)
             return status;
-        strcpy(l->functions[i].name, name);
+        snprintf(l->functions[i].name, sizeof l->functions[i].name, "%s", name);
         l->functions[i].lds_bytes = STATIC_LDS_LIMIT;
         l->count++;
     }

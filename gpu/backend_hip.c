@@ -39,6 +39,7 @@ enum { hipErrorOutOfMemory = 2, hipErrorNoDevice = 100, hipMemcpyHostToDevice = 
        unsigned shared_bytes, void *stream, void **parameters, void **extra))
 
 typedef struct api {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator takes none */
 #define FIELD(result, name, parameters) result(*name) parameters;
     FUNCTIONS(FIELD)
 #undef FIELD
@@ -169,7 +170,7 @@ static mla_status read_properties(hip *h, char *bytes, const struct properties *
 
 static mla_status describe(hip *h) {
     char bytes[PROPERTIES_BYTES] = "";
-    const struct properties *layout = NULL;
+    const struct properties *layout = properties;
     int version = 0;
     mla_status status = read_properties(h, bytes, &layout);
     if (status.code == MLA_OK)
@@ -238,7 +239,7 @@ static mla_status find_function(hip_launcher *l, const char *name, void **functi
         mla_status status = check(a, name, a->hipModuleGetFunction(&l->functions[i].function, l->module, name));
         if (status.code != MLA_OK)
             return status;
-        strcpy(l->functions[i].name, name);
+        snprintf(l->functions[i].name, sizeof l->functions[i].name, "%s", name);
         l->count++;
     }
     *function = l->functions[i].function;

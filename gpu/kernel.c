@@ -54,7 +54,7 @@ static mla_status open_launcher(const char *machine, mla_device **device, mla_la
 }
 
 static mla_status open_splitk(const char *spec, opened *state, mla_kernel_handle *handle) {
-    mla_launcher *launcher;
+    mla_launcher *launcher = NULL;
     const char *machine = strchr(spec, '@') + 1;
     mla_status status = open_launcher(machine, &handle->device, &launcher);
     if (status.code == MLA_OK)
