@@ -94,7 +94,7 @@ static mla_status make_groups(planner *m, mla_plan *plan) {
     if (count > INT32_MAX)
         return mla_error(MLA_EUNSUPPORTED, "a plan of %lld row groups does not fit 32-bit indices", (long long)count);
     plan->groups = malloc((size_t)(count + 1) * sizeof *plan->groups);
-    m->ranges = malloc((size_t)(count + 1) * sizeof *m->ranges);
+    m->ranges = calloc((size_t)(count + 1), sizeof *m->ranges);
     if (!plan->groups || !m->ranges)
         return mla_error(MLA_ENOMEM, "no memory for a plan of %lld row groups", (long long)count);
     for (int32_t b = 0; b < p->batch; b++) {
