@@ -136,6 +136,7 @@ static int64_t units_of(cuts c, mla_range range) {
 /* Every worker boundary adds at most one cut to the groups' own. */
 static mla_status allocate_items(planner *m, mla_plan *plan) {
     for (int32_t g = 0; g < plan->num_groups; g++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): mla_error never returns MLA_OK */
         m->units += units_of(cuts_of(m, m->ranges[g]), m->ranges[g]);
     bool balanced = m->problem->split_policy == MLA_SPLIT_BALANCED;
     int64_t workers = balanced ? min64(m->options->compute_units, m->units) : m->units;
