@@ -85,7 +85,7 @@ check: all unit ## unit tests and the smoke cases: under a minute
 test: all unit cli ## everything
 	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) --cases data/edges.cases
 
-unit: all $(TESTS)
+unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 	@test -n "$(TESTS)" || { echo "unit tests need libcriterion-dev: run 'make deps'" >&2; exit 1; }
 	@tests/run_unit.sh $(TESTS)
 
@@ -143,6 +143,9 @@ $(B)/example_%.so: gpu/example_%.c
 
 $(B)/tests/%: $(B)/tests/%.o $(SUPPORT_OBJ) $(SUITE_OBJ)
 	$(LINK) -o $@ $^ -lcriterion $(LIBS)
+
+$(B)/tests/fake_hip.so: $(B)/tests/fake_hip.o $(HOST_OBJ) $(B)/gpu/engine.o $(B)/ref/status.o
+	$(CXX) -shared -fopenmp $(SANITIZE) -o $@ $^ -lboost_context
 
 $(ROOT)/gpu/%.co: gpu/kernels.hip $(DEVICE_SRC)
 	@mkdir -p $(@D)
