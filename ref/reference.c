@@ -23,6 +23,13 @@ enum {
     PARTIALS_PER_THREAD = 16,
 };
 
+/* Loops over rows are element-wise: wider vectors leave their bits as they are. */
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE_VECTORS
+#endif
+
 static const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 
 typedef struct row_block {
@@ -155,7 +162,7 @@ static int load_keys(const mla_problem *problem, const row_block *block, int64_t
 }
 
 /* c tanh(z / c) log2(e), with tanh(t) = 1 - 2 / (e^2t + 1): at most 4 units of 2^-24 from tanh. */
-static void cap_scores(float *scores, size_t count, float softcap) {
+WIDE_VECTORS static void cap_scores(float *scores, size_t count, float softcap) {
     const float inner = 2.0f * LOG2_E / softcap, outer = softcap * LOG2_E;
 #pragma omp simd
     for (size_t i = 0; i < count; i++) {
@@ -188,7 +195,7 @@ static void score_tile(const mla_problem *problem, const row_block *block, tile_
 }
 
 /* Scores become weights; m and l move on; rescale [rows] is what the sums so far are to be multiplied by. A NaN score leaves m and makes l NaN. */
-static void soften_tile(tile_scratch *scratch, int32_t rows, int keys, float *m, float *l) {
+WIDE_VECTORS static void soften_tile(tile_scratch *scratch, int32_t rows, int keys, float *m, float *l) {
     float *shift = scratch->shift, *tile_sum = scratch->tile_sum;
     for (int32_t r = 0; r < rows; r++)
         shift[r] = m[r];
