@@ -134,6 +134,7 @@ Test(oracle, a_slice_of_tokens_has_the_bits_of_the_whole) {
     view.out += 6 * MLA_HEAD_DIM_V, view.abs += 6 * MLA_HEAD_DIM_V, view.square += 6 * MLA_HEAD_DIM_V, view.bound += 6 * MLA_HEAD_DIM_V;
     view.lse += 6, view.lse_bound += 6;
     cr_assert(same_truth(&view, &part));
+    mla_truth_free(&part);
     cr_assert_eq(mla_oracle_run(&made.problem, &contract, 4, 3, &part).code, MLA_EINVAL);
     cr_assert_null(part.out);
     mla_truth_free(&whole);
