@@ -131,11 +131,10 @@ static int32_t columns_per_token(const mla_values *values, int32_t q_len) {
 }
 
 static int32_t live_count(int64_t seen) {
-    const int64_t most = seen / 2 > 64 ? 64 : seen / 2;
-    int32_t count = seen > 0;
-    while (2 * count <= most)
+    int32_t count = 1;
+    while (count < 64 && 4 * count <= seen)
         count *= 2;
-    return count;
+    return seen > 0 ? count : 0;
 }
 
 /* Keys that all rows t, t + 64, ... of the sequence see which see any. */
