@@ -136,7 +136,7 @@ Test(report_text, a_skipped_case_names_the_capability) {
     mla_result r = passing();
     r.measured = false;
     r.verdict = mla_verdict_make(MLA_SKIPPED, "no soft-cap");
-    char *text = text_of(&r, (mla_text_style){.quiet = true});
+    char *text = text_of(&r, (mla_text_style){0});
     expect_contains(text, "SKIPPED heads=1");
     expect_contains(text, "        no soft-cap\n");
     expect_lacks(text, "elements");
@@ -144,15 +144,16 @@ Test(report_text, a_skipped_case_names_the_capability) {
     free(text);
 }
 
-Test(report_text, quiet_drops_what_passed_and_nothing_else) {
-    mla_result good = passing();
-    char *text = text_of(&good, (mla_text_style){.quiet = true});
-    cr_expect_str_eq(text, "");
-    free(text);
-    mla_result bad = failing();
-    text = text_of(&bad, (mla_text_style){.quiet = true});
-    expect_contains(text, "FAILED");
-    free(text);
+Test(report_text, quiet_keeps_failures_and_errors) {
+    const char *shown[] = {[MLA_PASSED] = "", [MLA_SKIPPED] = "", [MLA_FAILED] = "FAILED", [MLA_ERROR] = "ERROR"};
+    for (mla_verdict_status status = MLA_PASSED; status <= MLA_ERROR; status++) {
+        mla_result r = passing();
+        r.verdict = mla_verdict_make(status, "");
+        char *text = text_of(&r, (mla_text_style){.quiet = true});
+        cr_expect_eq(strncmp(text, shown[status], strlen(shown[status])), 0, "%s", text);
+        cr_expect_eq(*text == '\0', *shown[status] == '\0');
+        free(text);
+    }
 }
 
 Test(report_text, colour_is_asked_for) {

@@ -18,7 +18,7 @@ void mla_summary_add(mla_summary *summary, const mla_result *result);
 
 typedef struct mla_text_style {
     bool colour;
-    bool quiet; /* only what did not pass, and the summary */
+    bool quiet; /* only failures, errors and the summary */
 } mla_text_style;
 
 /* Colour when the stream is a terminal that has it and NO_COLOR is not set. */

@@ -156,7 +156,7 @@ static void print_repeat(FILE *stream, const mla_result *result) {
 
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result) {
     mla_verdict_status status = result->verdict.status;
-    if (style.quiet && status == MLA_PASSED)
+    if (style.quiet && (status == MLA_PASSED || status == MLA_SKIPPED))
         return;
     print_heading(stream, style, result);
     if (result->measured) {

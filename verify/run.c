@@ -193,6 +193,8 @@ static mla_verdict grade(launch *l, mla_progress *progress, mla_result *result) 
         status = mla_problem_check(&l->inputs.problem);
     if (status.code != MLA_OK)
         return mla_verdict_make(MLA_ERROR, status.message);
+    if (l->inputs.problem.total_q == 0)
+        return mla_verdict_make(MLA_SKIPPED, "the case has no query rows: there is nothing to compare");
     if (k->supports && !k->supports(k, &l->inputs.problem, reason, sizeof reason))
         return mla_verdict_make(MLA_SKIPPED, reason);
     status = launch_and_measure(l, progress, result);

@@ -25,9 +25,10 @@ typedef struct mla_result {
 } mla_result;
 
 /*
- * Grades one launch. Every failure on the way ends up in the verdict: SKIPPED when the kernel cannot run here or cannot do this case, ERROR when
- * something other than the answer went wrong. The kernel works on copies, so that nothing it does reaches the oracle's inputs; the oracle runs over
- * slabs of query tokens, so that memory is bounded by the case's inputs and outputs. `progress` may be NULL. Free with mla_result_free.
+ * Grades one launch. Every failure on the way ends up in the verdict: SKIPPED when the kernel cannot run here, cannot do this case, or the case has
+ * no query rows; ERROR when something other than the answer went wrong. The kernel works on copies, so that nothing it does reaches the oracle's
+ * inputs; the oracle runs over slabs of query tokens, so that memory is bounded by the case's inputs and outputs. `progress` may be NULL. Free with
+ * mla_result_free.
  */
 void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress *progress, mla_result *result);
 void mla_result_free(mla_result *result);
