@@ -35,8 +35,10 @@
  *     void mla_mfma_16x16x16<STEPS, COLS>(const bf16x4 (&a)[STEPS], const bf16x4 (&b)[STEPS][COLS], f32x4 (&c)[COLS])         (wave)  cdna3
  *     void mla_mfma_16x16x32<STEPS, COLS>(const bf16x8 (&a)[STEPS], const bf16x8 (&b)[STEPS][COLS], f32x4 (&c)[COLS])         (wave)  cdna4
  *       A[i][k]: lane i + 16 * (k / n), element k % n (n = 4 or 8). B[k][j]: lane j + 16 * (k / n), element k % n. C[i][j]: lane j + 16 * (i / 4), element i % 4
+ *     mla_mfma_16x16x16_fp16, mla_mfma_16x16x32_fp16: the same with fp16 operands in the same types
  *   NVIDIA: a 4 x 32 bit, b 2 x 32 bit, c 4 floats, the fragments of PTX mma.m16n8k16
  *     void mla_mma_16x8x16<STEPS, COLS>(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4])  (wave)
+ *     mla_mma_16x8x16_fp16: the same with fp16 operands
  *     void mla_ldmatrix<N>(uint32_t (&r)[N][4], const void *const (&rows)[N])         (wave)  N times ldmatrix.x4: lane i gives row i % 8 of matrix i / 8
  *     void mla_ldmatrix_trans<N>(...)                                                 (wave)  transposed
  */

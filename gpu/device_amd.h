@@ -83,11 +83,23 @@ template <int STEPS, int COLS>
 MLA_DEVICE void mla_mfma_16x16x16(const mla_bf16x4 (&a)[STEPS], const mla_bf16x4 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS]) {
     typedef short operand __attribute__((ext_vector_type(4)));
     MLA_UNROLL
-    for (int s = 0; s < STEPS; s++)
+    for (int s = 0; s < STEPS; s++) {
         MLA_UNROLL
-    for (int n = 0; n < COLS; n++)
-        c[n] = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(operand, a[s]), __builtin_bit_cast(operand, b[s][n]), c[n], 0,
+        for (int n = 0; n < COLS; n++)
+            c[n] = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(operand, a[s]), __builtin_bit_cast(operand, b[s][n]), c[n],
+                                                             0, 0, 0);
+    }
+}
+template <int STEPS, int COLS>
+MLA_DEVICE void mla_mfma_16x16x16_fp16(const mla_bf16x4 (&a)[STEPS], const mla_bf16x4 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS]) {
+    typedef _Float16 operand __attribute__((ext_vector_type(4)));
+    MLA_UNROLL
+    for (int s = 0; s < STEPS; s++) {
+        MLA_UNROLL
+        for (int n = 0; n < COLS; n++)
+            c[n] = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(operand, a[s]), __builtin_bit_cast(operand, b[s][n]), c[n], 0,
                                                          0, 0);
+    }
 }
 
 #if defined(__gfx950__)
@@ -95,11 +107,23 @@ template <int STEPS, int COLS>
 MLA_DEVICE void mla_mfma_16x16x32(const mla_bf16x8 (&a)[STEPS], const mla_bf16x8 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS]) {
     typedef __bf16 operand __attribute__((ext_vector_type(8)));
     MLA_UNROLL
-    for (int s = 0; s < STEPS; s++)
+    for (int s = 0; s < STEPS; s++) {
         MLA_UNROLL
-    for (int n = 0; n < COLS; n++)
-        c[n] =
-            __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(operand, a[s]), __builtin_bit_cast(operand, b[s][n]), c[n], 0, 0, 0);
+        for (int n = 0; n < COLS; n++)
+            c[n] = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(operand, a[s]), __builtin_bit_cast(operand, b[s][n]), c[n], 0,
+                                                           0, 0);
+    }
+}
+template <int STEPS, int COLS>
+MLA_DEVICE void mla_mfma_16x16x32_fp16(const mla_bf16x8 (&a)[STEPS], const mla_bf16x8 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS]) {
+    typedef _Float16 operand __attribute__((ext_vector_type(8)));
+    MLA_UNROLL
+    for (int s = 0; s < STEPS; s++) {
+        MLA_UNROLL
+        for (int n = 0; n < COLS; n++)
+            c[n] = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(operand, a[s]), __builtin_bit_cast(operand, b[s][n]), c[n], 0,
+                                                          0, 0);
+    }
 }
 #endif
 

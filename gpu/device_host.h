@@ -137,15 +137,33 @@ inline void mla_mfma_16x16x16(const mla_bf16x4 (&a)[STEPS], const mla_bf16x4 (&b
 }
 
 template <int STEPS, int COLS>
+inline void mla_mfma_16x16x16_fp16(const mla_bf16x4 (&a)[STEPS], const mla_bf16x4 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS], MLA_HOST_SITE) {
+    static_assert(COLS <= mla_host_max_cols, "too many columns a step");
+    mla_host_meet({"mfma 16x16x16 fp16", file, line, mla_host_mfma_16x16x16_fp16, 64, STEPS, COLS}, {a, b, c});
+}
+
+template <int STEPS, int COLS>
 inline void mla_mfma_16x16x32(const mla_bf16x8 (&a)[STEPS], const mla_bf16x8 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS], MLA_HOST_SITE) {
     static_assert(COLS <= mla_host_max_cols, "too many columns a step");
     mla_host_meet({"mfma 16x16x32", file, line, mla_host_mfma_16x16x32, 64, STEPS, COLS}, {a, b, c});
 }
 
 template <int STEPS, int COLS>
+inline void mla_mfma_16x16x32_fp16(const mla_bf16x8 (&a)[STEPS], const mla_bf16x8 (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS], MLA_HOST_SITE) {
+    static_assert(COLS <= mla_host_max_cols, "too many columns a step");
+    mla_host_meet({"mfma 16x16x32 fp16", file, line, mla_host_mfma_16x16x32_fp16, 64, STEPS, COLS}, {a, b, c});
+}
+
+template <int STEPS, int COLS>
 inline void mla_mma_16x8x16(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4], MLA_HOST_SITE) {
     static_assert(COLS <= mla_host_max_cols, "too many columns a step");
     mla_host_meet({"mma 16x8x16", file, line, mla_host_mma_16x8x16, 32, STEPS, COLS}, {a, b, c});
+}
+
+template <int STEPS, int COLS>
+inline void mla_mma_16x8x16_fp16(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4], MLA_HOST_SITE) {
+    static_assert(COLS <= mla_host_max_cols, "too many columns a step");
+    mla_host_meet({"mma 16x8x16 fp16", file, line, mla_host_mma_16x8x16_fp16, 32, STEPS, COLS}, {a, b, c});
 }
 
 template <int N> inline void mla_ldmatrix(uint32_t (&r)[N][4], const void *const (&rows)[N], MLA_HOST_SITE) {

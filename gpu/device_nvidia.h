@@ -82,27 +82,43 @@ template <int N> MLA_DEVICE void mla_copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-template <int COLS> MLA_DEVICE void mla_mma_step(const uint32_t (&a)[4], const uint32_t (&b)[COLS][2], float (&c)[COLS][4]) {
-    MLA_UNROLL
-    for (int n = 0; n < COLS; n++)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[n][0]), "r"(b[n][1]));
+#define MLA_MMA_16X8X16(type, a, b, c)                                                                                                     \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"      \
+        : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])                                                                           \
+        : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]), "r"((b)[1]))
+
+MLA_DEVICE void mla_mma_step_bf16(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
+    MLA_MMA_16X8X16("bf16", a, b, c);
+}
+MLA_DEVICE void mla_mma_step_fp16(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
+    MLA_MMA_16X8X16("f16", a, b, c);
 }
 
 /* A single column is a chain of dependent steps: two half chains hide half of their latency. */
-template <int STEPS, int COLS>
-MLA_DEVICE void mla_mma_16x8x16(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4]) {
+template <int STEPS, int COLS, typename Step>
+MLA_DEVICE void mla_mma_steps(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4], Step step) {
     constexpr int CHAINS = COLS == 1 && STEPS > 2 ? 2 : 1;
     float other[CHAINS][COLS][4] = {};
     MLA_UNROLL
-    for (int s = 0; s < STEPS; s++)
-        mla_mma_step<COLS>(a[s], b[s], s % CHAINS == 0 ? c : other[CHAINS - 1]);
-    if (CHAINS > 1)
+    for (int s = 0; s < STEPS; s++) {
         MLA_UNROLL
-    for (int n = 0; n < COLS; n++)
-        for (int e = 0; e < 4; e++)
-            c[n][e] += other[CHAINS - 1][n][e];
+        for (int n = 0; n < COLS; n++)
+            step(a[s], b[s][n], s % CHAINS == 0 ? c[n] : other[CHAINS - 1][n]);
+    }
+    if (CHAINS > 1) {
+        MLA_UNROLL
+        for (int n = 0; n < COLS; n++)
+            for (int e = 0; e < 4; e++)
+                c[n][e] += other[CHAINS - 1][n][e];
+    }
+}
+template <int STEPS, int COLS>
+MLA_DEVICE void mla_mma_16x8x16(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4]) {
+    mla_mma_steps(a, b, c, mla_mma_step_bf16);
+}
+template <int STEPS, int COLS>
+MLA_DEVICE void mla_mma_16x8x16_fp16(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4]) {
+    mla_mma_steps(a, b, c, mla_mma_step_fp16);
 }
 
 template <int N> MLA_DEVICE void mla_ldmatrix(uint32_t (&r)[N][4], const void *const (&rows)[N]) {

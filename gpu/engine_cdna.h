@@ -31,12 +31,18 @@ struct mla_cdna {
 typedef mla_bf16x4 mla_operand;
 #endif
 
-template <int STEPS, int COLS>
+template <bool FP16, int STEPS, int COLS>
 MLA_DEVICE void mla_multiply(const mla_operand (&a)[STEPS], const mla_operand (&b)[STEPS][COLS], mla_f32x4 (&c)[COLS]) {
 #if defined(MLA_ENGINE_CDNA4)
-    mla_mfma_16x16x32(a, b, c);
+    if constexpr (FP16)
+        mla_mfma_16x16x32_fp16(a, b, c);
+    else
+        mla_mfma_16x16x32(a, b, c);
 #else
-    mla_mfma_16x16x16(a, b, c);
+    if constexpr (FP16)
+        mla_mfma_16x16x16_fp16(a, b, c);
+    else
+        mla_mfma_16x16x16(a, b, c);
 #endif
 }
 
@@ -62,6 +68,7 @@ template <typename Kv> struct mla_engine_device {
     shared &lds;
     const int lane, wave;
     mla_chunk staged[ROUNDS];
+    uint8_t staged_scales[ROUNDS];
     bool staged_present;
     mla_operand q[STEPS][1];
     mla_f32x4 acc[8]; /* column step t, element e: row 4 * (lane / 16) + e, column 8 * (lane % 16) + t of the wave's */
@@ -72,24 +79,30 @@ template <typename Kv> struct mla_engine_device {
 
     MLA_DEVICE int staged_token() const { return mla_thread() / STAGERS; }
 
+    MLA_DEVICE void foresee(const mla_problem &, int64_t) {}
+
     /* Begins to load this thread's part of its token; slot -1 is an absent token: zeros. */
     MLA_DEVICE void fetch(const mla_problem &problem, int64_t slot, int) {
         const int stager = mla_thread() % STAGERS;
         const mla_chunk *source = static_cast<const mla_chunk *>(problem.kv) + slot * Kv::CHUNKS;
+        const uint8_t *scales = problem.kv_block_scales + slot * problem.kv_scale_stride;
         MLA_UNROLL
-        for (int i = 0; i < ROUNDS; i++)
-            staged[i] = mla_load_chunk(&source[i * STAGERS + stager], slot >= 0);
+        for (int i = 0; i < ROUNDS; i++) {
+            const int c = stager + i * STAGERS;
+            const bool there = slot >= 0 && c < Kv::CHUNKS;
+            staged[i] = mla_load_chunk(&source[c], there);
+            staged_scales[i] = Kv::SCALES && there ? scales[c] : 0;
+        }
         staged_present = slot >= 0;
     }
     MLA_DEVICE void fetched() {}
 
-    /* Puts what was fetched last into the tile; a barrier makes the tile whole. */
+    /* Puts what was fetched last into the tile, as operands; a barrier makes the tile whole. */
     MLA_DEVICE void land(int tile) {
         const int token = staged_token(), stager = mla_thread() % STAGERS;
         mla_chunk *row = lds.kv[tile % TILES][token];
-        MLA_UNROLL
-        for (int i = 0; i < ROUNDS; i++)
-            row[mla_swizzle(token, i * STAGERS + stager)] = staged[i];
+        Kv::template convert<STAGERS>(staged, staged_scales, stager,
+                                      [row, token](int c, const mla_chunk &chunk) { row[mla_swizzle(token, c)] = chunk; });
         if (stager == 0)
             lds.present[tile % TILES][token] = staged_present;
     }
@@ -99,7 +112,7 @@ template <typename Kv> struct mla_engine_device {
     /* ---- products ---- */
 
     static MLA_DEVICE mla_operand operand_of(const mla_chunk &chunk, int step) {
-        mla_operand o;
+        mla_operand o = {};
         MLA_UNROLL
         for (int e = 0; e < DEPTH; e++)
             o[e] = static_cast<uint16_t>(chunk.w[(step * DEPTH + e) / 2] >> e % 2 * 16);
@@ -110,14 +123,20 @@ template <typename Kv> struct mla_engine_device {
 
     /* The first `rows` of 16 rows of q; the others are zero. */
     MLA_DEVICE void load_q(const mla_problem &problem, int64_t first_row, int rows) {
-        const mla_chunk *source = static_cast<const mla_chunk *>(problem.q) + (first_row + row(0)) * mla_key_chunks;
-        MLA_UNROLL
-        for (int n = 0; n < CHUNKS; n++) {
-            const mla_chunk chunk = mla_load_chunk(&source[key_chunk(n)], row(0) < rows);
+        mla_with_q_format<Kv::FP16>(problem.q_format, [&](auto format) {
             MLA_UNROLL
-            for (int i = 0; i < STEPS_A_CHUNK; i++)
-                q[n * STEPS_A_CHUNK + i][0] = operand_of(chunk, i);
-        }
+            for (int n = 0; n < CHUNKS; n++) {
+                mla_chunk chunk = {};
+                if (row(0) < rows) {
+                    MLA_UNROLL
+                    for (int w = 0; w < 4; w++)
+                        chunk.w[w] = format.pair(problem.q, ((first_row + row(0)) * mla_key_chunks + key_chunk(n)) * 4 + w);
+                }
+                MLA_UNROLL
+                for (int i = 0; i < STEPS_A_CHUNK; i++)
+                    q[n * STEPS_A_CHUNK + i][0] = operand_of(chunk, i);
+            }
+        });
     }
 
     MLA_DEVICE void scores(int tile) {
@@ -131,7 +150,7 @@ template <typename Kv> struct mla_engine_device {
                 k[n * STEPS_A_CHUNK + i] = operand_of(chunk, i);
         }
         mla_f32x4 c[1] = {};
-        mla_multiply(k, q, c);
+        mla_multiply<Kv::FP16>(k, q, c);
         lds.scores[part][block][lane] = c[0];
     }
 
@@ -183,17 +202,18 @@ template <typename Kv> struct mla_engine_device {
         constexpr int K_STEPS = TOKENS / 4 / DEPTH, BLOCKS_A_STEP = BLOCKS / K_STEPS;
         mla_operand a[K_STEPS], v[K_STEPS][8];
         MLA_UNROLL
-        for (int b = 0; b < BLOCKS; b++)
+        for (int b = 0; b < BLOCKS; b++) {
             MLA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            const int s = b / BLOCKS_A_STEP, at = b % BLOCKS_A_STEP * 4 + e;
-            const mla_chunk chunk = lds.kv[tile % TILES][token(b, e)][mla_swizzle(token(b, e), wave * (COLUMNS / 8) + lane % 16)];
-            a[s][at] = mla_bf16(p[b][e]);
-            MLA_UNROLL
-            for (int t = 0; t < 8; t++)
-                v[s][t][at] = static_cast<uint16_t>(chunk.w[t / 2] >> t % 2 * 16);
+            for (int e = 0; e < 4; e++) {
+                const int s = b / BLOCKS_A_STEP, at = b % BLOCKS_A_STEP * 4 + e;
+                const mla_chunk chunk = lds.kv[tile % TILES][token(b, e)][mla_swizzle(token(b, e), wave * (COLUMNS / 8) + lane % 16)];
+                a[s][at] = static_cast<uint16_t>(mla_operand_pair<Kv::FP16>(p[b][e], 0.0f));
+                MLA_UNROLL
+                for (int t = 0; t < 8; t++)
+                    v[s][t][at] = static_cast<uint16_t>(chunk.w[t / 2] >> t % 2 * 16);
+            }
         }
-        mla_multiply(a, v, acc);
+        mla_multiply<Kv::FP16>(a, v, acc);
     }
 
     /* Calls write(row, column, values) for runs of neighbouring columns. */

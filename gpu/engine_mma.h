@@ -1,7 +1,7 @@
 /*
  * The engine of NVIDIA's mma.sync m16n8k16, sm_80 and later: 8 warps, 16 rows, tiles of 32 tokens.
  *
- * LDS: a ring of four KV tiles filled by cp.async, and two sets of score blocks. Tokens of a tile are rows of 72 swizzled chunks.
+ * LDS: a ring of KV tiles (engine_mma_ring.h) and two sets of score blocks.
  * Q K^T: warp w multiplies token block w % 4 (8 tokens) over half w / 4 of the 576 dimensions; q's fragments stay in registers.
  * Scores: a block of 16 rows x 8 tokens, in the layout of C, which is that of A: lane L, element e is row L / 4 + 8 * (e / 2),
  *         token 2 * (L % 4) + e % 2. So a block passes through LDS in lane order, and every warp adds the two halves.
@@ -10,28 +10,26 @@
 #ifndef MLA_ENGINE_MMA_H
 #define MLA_ENGINE_MMA_H
 
-#include "engine_limits.h"
-#include "splitk_kv.h"
+#include "engine_mma_ring.h"
 
 MLA_DEVICE_BEGIN
 
 template <typename Kv> struct mla_engine_device {
     static constexpr int THREADS = MLA_MMA_THREADS, ROWS = MLA_MMA_ROWS, TOKENS = MLA_MMA_TOKENS;
-    static constexpr int TILES = 4, AHEAD = 3;
+    static constexpr int TILES = mla_ring<Kv>::TILES, AHEAD = mla_ring<Kv>::AHEAD;
     static constexpr int BLOCKS = TOKENS / 8, PARTS = THREADS / 32 / BLOCKS, LANE_ROWS = 2;
     static constexpr int STEPS = MLA_HEAD_DIM / PARTS / 16, LOADS = STEPS / 2;
     static constexpr int COLUMNS = MLA_HEAD_DIM_V / (THREADS / 32);
-    static constexpr int STAGERS = THREADS / TOKENS; /* threads that stage one token, neighbours in a warp */
 
     struct shared {
-        mla_chunk kv[TILES][TOKENS][mla_key_chunks];
+        typename mla_ring<Kv>::shared ring;
         float scores[2][PARTS][BLOCKS][32][4];
-        int32_t present[TILES][TOKENS];
     };
     static_assert(sizeof(shared) <= MLA_MMA_LDS_BYTES, "engine_limits.h says less LDS than is used");
 
     shared &lds;
     const int lane, warp;
+    mla_ring<Kv> ring;
     uint32_t q[STEPS][4];
     float acc[COLUMNS / 8][4];
 
@@ -39,46 +37,40 @@ template <typename Kv> struct mla_engine_device {
 
     /* ---- staging ---- */
 
-    MLA_DEVICE int staged_token() const { return mla_thread() / STAGERS; }
-
-    /* Begins to copy this thread's part of its token; slot -1 is an absent token: zeros. */
-    MLA_DEVICE void fetch(const mla_problem &problem, int64_t slot, int tile) {
-        const int token = staged_token(), stager = mla_thread() % STAGERS;
-        mla_chunk *row = lds.kv[tile % TILES][token];
-        const mla_chunk *source = static_cast<const mla_chunk *>(problem.kv) + slot * Kv::CHUNKS;
-        MLA_UNROLL
-        for (int c = stager; c < Kv::CHUNKS; c += STAGERS)
-            if (slot >= 0)
-                mla_copy16(&row[mla_swizzle(token, c)], &source[c]);
-            else
-                row[mla_swizzle(token, c)] = mla_chunk{};
-        if (stager == 0)
-            lds.present[tile % TILES][token] = slot >= 0;
-    }
+    MLA_DEVICE int staged_token() const { return ring.token; }
+    MLA_DEVICE void foresee(const mla_problem &problem, int64_t slot) { ring.foresee(problem, slot); }
+    MLA_DEVICE void fetch(const mla_problem &problem, int64_t slot, int tile) { ring.fetch(lds.ring, problem, slot, tile); }
     MLA_DEVICE void fetched() { mla_copy_commit(); }
-
-    /* Waits for this thread's part of the tile; a barrier makes the tile whole. */
-    MLA_DEVICE void land(int) { mla_copy_wait<AHEAD - 2>(); }
-
-    MLA_DEVICE bool present(int tile, int token) const { return lds.present[tile % TILES][token] != 0; }
+    MLA_DEVICE void land(int tile) { ring.land(lds.ring, tile); }
+    MLA_DEVICE bool present(int tile, int token) const { return mla_ring<Kv>::present(lds.ring, tile, token); }
 
     /* ---- products ---- */
 
     /* The first `rows` of 16 rows of q; the others are zero. */
     MLA_DEVICE void load_q(const mla_problem &problem, int64_t first_row, int rows) {
-        const uint32_t *pairs = static_cast<const uint32_t *>(problem.q);
-        MLA_UNROLL
-        for (int s = 0; s < STEPS; s++)
+        mla_with_q_format<Kv::FP16>(problem.q_format, [&](auto format) {
             MLA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            const int r = row(e % 2), pair = (warp / BLOCKS * STEPS + s) * 8 + e / 2 * 4 + lane % 4;
-            q[s][e] = r < rows ? pairs[(first_row + r) * (MLA_HEAD_DIM / 2) + pair] : 0;
-        }
+            for (int s = 0; s < STEPS; s++) {
+                MLA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    const int r = row(e % 2), pair = (warp / BLOCKS * STEPS + s) * 8 + e / 2 * 4 + lane % 4;
+                    q[s][e] = r < rows ? format.pair(problem.q, (first_row + r) * (MLA_HEAD_DIM / 2) + pair) : 0;
+                }
+            }
+        });
+    }
+
+    template <int K_STEPS, int COLS>
+    static MLA_DEVICE void multiply(const uint32_t (&a)[K_STEPS][4], const uint32_t (&b)[K_STEPS][COLS][2], float (&c)[COLS][4]) {
+        if constexpr (Kv::FP16)
+            mla_mma_16x8x16_fp16(a, b, c);
+        else
+            mla_mma_16x8x16(a, b, c);
     }
 
     MLA_DEVICE void scores(int tile) {
         const int block = warp % BLOCKS, part = warp / BLOCKS, token = block * 8 + lane % 8;
-        const mla_chunk *key = lds.kv[tile % TILES][token];
+        const mla_chunk *key = lds.ring.kv[tile % TILES][token];
         const void *rows[LOADS];
         MLA_UNROLL
         for (int n = 0; n < LOADS; n++)
@@ -91,7 +83,7 @@ template <typename Kv> struct mla_engine_device {
             b[s][0][1] = k[s / 2][s % 2 * 2 + 1];
         }
         float c[1][4] = {};
-        mla_mma_16x8x16(q, b, c);
+        multiply(q, b, c);
         MLA_UNROLL
         for (int e = 0; e < 4; e++)
             lds.scores[tile % 2][part][block][lane][e] = c[0][e];
@@ -100,10 +92,11 @@ template <typename Kv> struct mla_engine_device {
     /* This lane's share of the scores: element e of block b belongs to its row lane_row(e) and to token(b, e). */
     MLA_DEVICE void gather(int tile, float (&s)[BLOCKS][4]) const {
         MLA_UNROLL
-        for (int b = 0; b < BLOCKS; b++)
+        for (int b = 0; b < BLOCKS; b++) {
             MLA_UNROLL
-        for (int e = 0; e < 4; e++)
-            s[b][e] = lds.scores[tile % 2][0][b][lane][e] + lds.scores[tile % 2][1][b][lane][e];
+            for (int e = 0; e < 4; e++)
+                s[b][e] = lds.scores[tile % 2][0][b][lane][e] + lds.scores[tile % 2][1][b][lane][e];
+        }
     }
     static MLA_DEVICE constexpr int lane_row(int e) { return e / 2; }
     MLA_DEVICE int row(int i) const { return lane / 4 + i * 8; }
@@ -122,17 +115,19 @@ template <typename Kv> struct mla_engine_device {
 
     MLA_DEVICE void clear() {
         MLA_UNROLL
-        for (int n = 0; n < COLUMNS / 8; n++)
+        for (int n = 0; n < COLUMNS / 8; n++) {
             MLA_UNROLL
-        for (int e = 0; e < 4; e++)
-            acc[n][e] = 0.0f;
+            for (int e = 0; e < 4; e++)
+                acc[n][e] = 0.0f;
+        }
     }
     MLA_DEVICE void rescale(const float (&factor)[LANE_ROWS]) {
         MLA_UNROLL
-        for (int n = 0; n < COLUMNS / 8; n++)
+        for (int n = 0; n < COLUMNS / 8; n++) {
             MLA_UNROLL
-        for (int e = 0; e < 4; e++)
-            acc[n][e] *= factor[e / 2];
+            for (int e = 0; e < 4; e++)
+                acc[n][e] *= factor[e / 2];
+        }
     }
 
     MLA_DEVICE void accumulate(int tile, const float (&p)[BLOCKS][4]) {
@@ -144,30 +139,32 @@ template <typename Kv> struct mla_engine_device {
             const int token = s * 16 + lane % 16;
             MLA_UNROLL
             for (int n = 0; n < N_PAIRS; n++)
-                rows[s * N_PAIRS + n] = &lds.kv[tile % TILES][token][mla_swizzle(token, warp * (COLUMNS / 8) + n * 2 + lane / 16)];
+                rows[s * N_PAIRS + n] = &lds.ring.kv[tile % TILES][token][mla_swizzle(token, warp * (COLUMNS / 8) + n * 2 + lane / 16)];
             MLA_UNROLL
             for (int e = 0; e < 4; e++)
-                a[s][e] = mla_bf16x2(p[s * 2 + e / 2][e % 2 * 2], p[s * 2 + e / 2][e % 2 * 2 + 1]);
+                a[s][e] = mla_operand_pair<Kv::FP16>(p[s * 2 + e / 2][e % 2 * 2], p[s * 2 + e / 2][e % 2 * 2 + 1]);
         }
         mla_ldmatrix_trans(v, rows);
         MLA_UNROLL
-        for (int s = 0; s < K_STEPS; s++)
+        for (int s = 0; s < K_STEPS; s++) {
             MLA_UNROLL
-        for (int n = 0; n < COLUMNS / 8; n++) {
-            b[s][n][0] = v[s * N_PAIRS + n / 2][n % 2 * 2];
-            b[s][n][1] = v[s * N_PAIRS + n / 2][n % 2 * 2 + 1];
+            for (int n = 0; n < COLUMNS / 8; n++) {
+                b[s][n][0] = v[s * N_PAIRS + n / 2][n % 2 * 2];
+                b[s][n][1] = v[s * N_PAIRS + n / 2][n % 2 * 2 + 1];
+            }
         }
-        mla_mma_16x8x16(a, b, acc);
+        multiply(a, b, acc);
     }
 
     /* Calls write(row, column, values) for runs of neighbouring columns. */
     template <typename Write> MLA_DEVICE void output(Write write) const {
         MLA_UNROLL
-        for (int n = 0; n < COLUMNS / 8; n++)
+        for (int n = 0; n < COLUMNS / 8; n++) {
             MLA_UNROLL
-        for (int i = 0; i < LANE_ROWS; i++) {
-            const float values[2] = {acc[n][i * 2], acc[n][i * 2 + 1]};
-            write(row(i), warp * COLUMNS + n * 8 + lane % 4 * 2, values);
+            for (int i = 0; i < LANE_ROWS; i++) {
+                const float values[2] = {acc[n][i * 2], acc[n][i * 2 + 1]};
+                write(row(i), warp * COLUMNS + n * 8 + lane % 4 * 2, values);
+            }
         }
     }
 };

@@ -87,6 +87,9 @@ void mla_host_shuffle(const mla_host_step &step, const mla_host_operands *lanes)
 void mla_host_mfma_16x16x16(const mla_host_step &step, const mla_host_operands *lanes); /* the fragments of device.h, bf16 operands */
 void mla_host_mfma_16x16x32(const mla_host_step &step, const mla_host_operands *lanes);
 void mla_host_mma_16x8x16(const mla_host_step &step, const mla_host_operands *lanes);
+void mla_host_mfma_16x16x16_fp16(const mla_host_step &step, const mla_host_operands *lanes);
+void mla_host_mfma_16x16x32_fp16(const mla_host_step &step, const mla_host_operands *lanes);
+void mla_host_mma_16x8x16_fp16(const mla_host_step &step, const mla_host_operands *lanes);
 void mla_host_ldmatrix(const mla_host_step &step, const mla_host_operands *lanes); /* a: row pointers, c: registers */
 void mla_host_ldmatrix_trans(const mla_host_step &step, const mla_host_operands *lanes);
 

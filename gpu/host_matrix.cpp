@@ -57,6 +57,24 @@ MLA_WIDEST void decode_bf16(const uint16_t *codes, double *values, size_t count)
         std::memcpy(values + i, &wide, sizeof wide);
     }
 }
+/* Read with float's exponent bias, then scaled: exact for subnormals too. An exponent of all ones becomes float's. */
+MLA_WIDEST void decode_fp16(const uint16_t *codes, double *values, size_t count) {
+    for (size_t i = 0; i < count; i += 8) {
+        u16x8 code;
+        std::memcpy(&code, codes + i, sizeof code);
+        const u32x8 wide_code = __builtin_convertvector(code, u32x8);
+        u32x8 bits = (wide_code & 0x7FFF) << 13;
+        f32x8 value;
+        std::memcpy(&value, &bits, sizeof value);
+        value *= 0x1p112f;
+        std::memcpy(&bits, &value, sizeof value);
+        bits |= (wide_code & 0x8000) << 16;
+        bits |= reinterpret_cast<u32x8>((wide_code & 0x7C00) == 0x7C00) & 0x7F800000;
+        std::memcpy(&value, &bits, sizeof value);
+        const f64x8 wide = __builtin_convertvector(value, f64x8);
+        std::memcpy(values + i, &wide, sizeof wide);
+    }
+}
 typedef void decode_function(const uint16_t *codes, double *values, size_t count);
 
 struct Place {
@@ -163,6 +181,15 @@ void mla_host_mfma_16x16x32(const mla_host_step &step, const mla_host_operands *
 }
 void mla_host_mma_16x8x16(const mla_host_step &step, const mla_host_operands *lanes) {
     Matrix<Mma16x8x16, decode_bf16>::perform(step, lanes);
+}
+void mla_host_mfma_16x16x16_fp16(const mla_host_step &step, const mla_host_operands *lanes) {
+    Matrix<Mfma16x16<4>, decode_fp16>::perform(step, lanes);
+}
+void mla_host_mfma_16x16x32_fp16(const mla_host_step &step, const mla_host_operands *lanes) {
+    Matrix<Mfma16x16<8>, decode_fp16>::perform(step, lanes);
+}
+void mla_host_mma_16x8x16_fp16(const mla_host_step &step, const mla_host_operands *lanes) {
+    Matrix<Mma16x8x16, decode_fp16>::perform(step, lanes);
 }
 void mla_host_ldmatrix(const mla_host_step &step, const mla_host_operands *lanes) {
     load_matrices<false>(step, lanes);

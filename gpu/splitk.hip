@@ -18,8 +18,16 @@ template <typename Kv> MLA_DEVICE void mla_splitk(const mla_splitk_args &args) {
         mla_walk<engine>(args, args.items[i], unit).run();
 }
 
-MLA_KERNEL(mla_splitk_bf16, mla_splitk_args, mla_engine_device<mla_kv_bf16>::THREADS) {
-    mla_splitk<mla_kv_bf16>(args);
-}
+#define MLA_SPLITK_KERNEL(kv)                                                                                                              \
+    MLA_KERNEL(mla_splitk_##kv, mla_splitk_args, mla_engine_device<mla_kv_##kv>::THREADS) {                                                \
+        mla_splitk<mla_kv_##kv>(args);                                                                                                     \
+    }
+
+MLA_SPLITK_KERNEL(bf16)
+MLA_SPLITK_KERNEL(fp16)
+MLA_SPLITK_KERNEL(fp8)
+MLA_SPLITK_KERNEL(fp8fnuz)
+MLA_SPLITK_KERNEL(fp8b656)
+MLA_SPLITK_KERNEL(mxfp4)
 
 MLA_DEVICE_END

@@ -26,6 +26,7 @@ template <typename Engine> struct mla_walk {
     const int tiles;
     int begin[ROWS], end[ROWS]; /* visible key positions of this lane's rows */
     int all_begin, all_end;     /* positions every row sees */
+    int64_t next;               /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
     float m[ROWS], l[ROWS];     /* running maximum, in log2 units; this lane's part of the sum of weights */
 
     MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
@@ -96,68 +97,80 @@ template <typename Engine> struct mla_walk {
 
     /* ---- softmax ---- */
 
+    /* Calls visit(score, b, e) for each score this lane holds: element e of block b. */
+    template <typename Visit> static MLA_DEVICE void each(float (&s)[BLOCKS][4], Visit visit) {
+        MLA_UNROLL
+        for (int b = 0; b < BLOCKS; b++) {
+            MLA_UNROLL
+            for (int e = 0; e < 4; e++)
+                visit(s[b][e], b, e);
+        }
+    }
+
     /* Scores of a tile in log2 units; what a row may not see becomes -inf. */
     MLA_DEVICE void score(int tile, float (&s)[BLOCKS][4]) const {
         engine.gather(tile, s);
+        each(s, [&](float &x, int, int) { x = mla_mul(x, map.scale); });
+        if (map.cap > 0.0f)
+            each(s, [&](float &x, int, int) { x = mla_mul(mla_tanh(x), map.cap); });
         const int first = item.kv_begin + tile * TOKENS;
         const bool sparse = args.problem.paging == MLA_SPARSE;
-        const bool whole = all_begin <= first && first + TOKENS <= all_end && !sparse;
-        MLA_UNROLL
-        for (int b = 0; b < BLOCKS; b++)
-            MLA_UNROLL
-        for (int e = 0; e < 4; e++)
-            s[b][e] = mla_mul(s[b][e], map.scale);
-        if (map.cap > 0.0f)
-            MLA_UNROLL
-        for (int b = 0; b < BLOCKS; b++)
-            MLA_UNROLL
-        for (int e = 0; e < 4; e++)
-            s[b][e] = mla_mul(mla_tanh(s[b][e]), map.cap);
-        if (!whole)
-            MLA_UNROLL
-        for (int b = 0; b < BLOCKS; b++)
-            MLA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            const int token = engine.token(b, e), i = Engine::lane_row(e);
-            if (first + token < begin[i] || first + token >= end[i] || (sparse && !engine.present(tile, token)))
-                s[b][e] = -mla_infinity;
-        }
+        if (sparse || first < all_begin || first + TOKENS > all_end)
+            each(s, [&](float &x, int b, int e) {
+                const int token = engine.token(b, e), i = Engine::lane_row(e);
+                if (first + token < begin[i] || first + token >= end[i] || (sparse && !engine.present(tile, token)))
+                    x = -mla_infinity;
+            });
     }
 
     /* Turns scores into weights, and brings sums and accumulators to the new maximum. A row that has seen nothing yet has m == -inf: its weights are 0. */
     MLA_DEVICE void weigh(float (&s)[BLOCKS][4]) {
-        float base[ROWS], shrink[ROWS];
+        float top[ROWS], base[ROWS], shrink[ROWS];
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++)
+            top[i] = m[i];
+        each(s, [&](float &x, int, int e) { top[Engine::lane_row(e)] = mla_max(top[Engine::lane_row(e)], x); });
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
-            float top = m[i];
-            MLA_UNROLL
-            for (int b = 0; b < BLOCKS; b++)
-                MLA_UNROLL
-            for (int e = 0; e < 4; e++)
-                if (Engine::lane_row(e) == i)
-                    top = mla_max(top, s[b][e]);
-            top = engine.row_max(top);
-            base[i] = top == -mla_infinity ? 0.0f : top;
+            top[i] = engine.row_max(top[i]);
+            base[i] = top[i] == -mla_infinity ? 0.0f : top[i];
             shrink[i] = mla_exp2(m[i] - base[i]);
-            m[i] = top;
+            m[i] = top[i];
             l[i] *= shrink[i];
         }
         engine.rescale(shrink);
-        MLA_UNROLL
-        for (int b = 0; b < BLOCKS; b++)
-            MLA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            s[b][e] = mla_exp2(s[b][e] - base[Engine::lane_row(e)]);
-            l[Engine::lane_row(e)] += s[b][e];
-        }
+        each(s, [&](float &x, int, int e) {
+            x = mla_exp2(x - base[Engine::lane_row(e)]);
+            l[Engine::lane_row(e)] += x;
+        });
     }
 
     /* ---- the loop ---- */
 
+    /* Tiles past the last are never fetched, but every tile closes a group of copies. */
     MLA_DEVICE void fetch(int tile) {
         if (tile < tiles)
-            engine.fetch(args.problem, slot(tile), tile);
+            engine.fetch(args.problem, next, tile);
         engine.fetched();
+        next = slot(tile + 1);
+    }
+    MLA_DEVICE void land(int tile) {
+        if (tile < tiles)
+            engine.land(tile);
+    }
+
+    MLA_DEVICE void begin_tiles() {
+        next = slot(0);
+        MLA_UNROLL
+        for (int t = 0; t < Engine::AHEAD - 1; t++) {
+            engine.foresee(args.problem, next);
+            fetch(t);
+        }
+        engine.load_q(args.problem, item.first_row, item.rows);
+        engine.foresee(args.problem, next);
+        land(0);
+        fetch(Engine::AHEAD - 1);
+        mla_barrier();
     }
 
     /*
@@ -168,20 +181,15 @@ template <typename Engine> struct mla_walk {
         constexpr int BUFFERS = Engine::TILES;
         mla_barrier();
         engine.clear();
-        MLA_UNROLL
-        for (int t = 0; t < Engine::AHEAD - 1; t++)
-            fetch(t);
-        engine.load_q(args.problem, item.first_row, item.rows);
-        engine.land(0);
-        fetch(Engine::AHEAD - 1);
-        mla_barrier();
+        begin_tiles();
         for (int t = 0; t < tiles; t++) {
+            engine.foresee(args.problem, next);
             engine.scores(t);
             if (BUFFERS > 2)
-                engine.land(t + 1);
+                land(t + 1);
             mla_barrier();
             if (BUFFERS == 2)
-                engine.land(t + 1);
+                land(t + 1);
             if (BUFFERS > 1)
                 fetch(t + Engine::AHEAD);
             float s[BLOCKS][4];
@@ -190,7 +198,7 @@ template <typename Engine> struct mla_walk {
             engine.accumulate(t, s);
             if (BUFFERS == 1) {
                 mla_barrier();
-                engine.land(t + 1);
+                land(t + 1);
                 fetch(t + Engine::AHEAD);
             }
             if (BUFFERS < 3)
