@@ -371,6 +371,8 @@ mla_status mla_reference_run(const mla_problem *problem, const mla_output *outpu
 mla_contract mla_reference_contract(void) {
     mla_contract contract = mla_contract_default();
     contract.p = MLA_FP32;
+    contract.exp_error = 2;
+    contract.tanh_error = 4;
     contract.tile = TILE;
     contract.max_splits = MAX_SPLITS;
     return contract;

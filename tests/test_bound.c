@@ -97,15 +97,22 @@ Test(bound, partials_softcap_sink) {
     test_problem_free(&made);
 }
 
-/* q = 0 and one key of value 1: O = A = 1, lse = 0, T = S = N = 1, and theta = (4 (T + 2) + T + 4) u = 17 u. */
-Test(bound, one_key_by_hand) {
-    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {1}, .out_format = MLA_FP32, .seed = 2};
+/* q = 0 and one key of value 1. */
+static test_problem single(mla_kv_format format) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {1}, .kv_format = format, .out_format = MLA_FP32, .seed = 2};
     test_problem made = test_problem_make(&shape);
     memset(made.q, 0, MLA_HEAD_DIM * 2);
     float row[MLA_HEAD_DIM];
     for (int d = 0; d < MLA_HEAD_DIM; d++)
         row[d] = 1;
+    made.problem.kv_scale = 1;
     test_problem_set_slot(&made, 0, row);
+    return made;
+}
+
+/* O = A = 1, lse = 0, T = S = N = 1, and theta = (4 (T + 2) + T + 4) u = 17 u. */
+Test(bound, one_key_by_hand) {
+    test_problem made = single(MLA_KV_BF16);
     mla_contract contract = mla_contract_default();
     contract.p = MLA_FP32;
     /* To first order: numerator 17 u + 2 u, denominator the same, 8 u, then the output's u; lse 17 u + 2 u + 4 u ln 2 + 12 u. */
@@ -114,7 +121,18 @@ Test(bound, one_key_by_hand) {
     cr_assert_float_eq(got.lse / U, 17 + 2 + 4 * log(2) + 12, 1e-4);
     /* bf16 weights: u_p = 2^-8 once more in the numerator, of 1 + 19 u. */
     contract.p = MLA_BF16;
-    cr_assert_float_eq(bounds_of(&made, &contract).first, 0x1p-8 + 47 * U, 10 * U * 0x1p-8 * 4);
+    cr_assert_float_eq(bounds_of(&made, &contract).first, 0x1p-8 + 47 * U, U / 2);
+    test_problem_free(&made);
+}
+
+/* A kernel multiplies scaled values by their scale, and may round once more. */
+Test(bound, one_scaled_key_by_hand) {
+    test_problem made = single(MLA_KV_FP8);
+    mla_contract contract = mla_contract_default();
+    contract.p = MLA_FP32;
+    const three_bounds got = bounds_of(&made, &contract);
+    cr_assert_float_eq(got.first / U, 20 + 19 + 8 + 1, 1e-4);
+    cr_assert_float_eq(got.lse / U, 17 + 2 + 4 * log(2) + 12, 1e-4);
     test_problem_free(&made);
 }
 
@@ -213,19 +231,35 @@ Test(bound, a_scaled_format_costs_one_more_product) {
     test_problem_free(&made);
 }
 
-/* Scores known to a few bits only: nothing but the hull of V is left, and that holds any weighted mean. */
+/* Scores known to a few bits only: nothing but the hull of V is left, and that holds any weighted mean. Weights in fp8 may vanish besides. */
 Test(bound, hull_when_scores_are_lost) {
     test_problem made = patterned();
     mla_contract contract = mla_contract_default();
     contract.acc_bits = 8;
-    mla_truth truth;
+    mla_truth truth, vanishing;
     cr_assert_eq(mla_oracle_run(&made.problem, &contract, 0, 1, &truth).code, MLA_OK);
-    cr_assert_eq(truth.kind[0], MLA_ROW_HULL);
+    contract.p = MLA_FP8;
+    cr_assert_eq(mla_oracle_run(&made.problem, &contract, 0, 1, &vanishing).code, MLA_OK);
+    cr_assert(truth.kind[0] == MLA_ROW_HULL && vanishing.kind[0] == MLA_ROW_HULL);
     for (int c = 0; c < 128; c++) { /* columns that take all values from -3/4 to 3/4 */
         cr_assert(truth.bound[c] >= fmax(0.75 - truth.out[c], truth.out[c] + 0.75) && isfinite(truth.bound[c]));
         cr_assert(truth.bound[c] <= 1.5 + 2.5 * 0.75 * 2, "column %d: %g", c, truth.bound[c]);
+        cr_assert_float_eq(vanishing.bound[c] - truth.bound[c], 2 * (1 - 0x1p-8) * 0.75, 0.01);
     }
     mla_truth_free(&truth);
+    mla_truth_free(&vanishing);
+    test_problem_free(&made);
+}
+
+/* Negating q and sm_scale changes nothing. */
+Test(bound, a_negative_scale_is_as_good) {
+    test_problem made = patterned();
+    const mla_contract contract = mla_contract_default();
+    const three_bounds before = bounds_of(&made, &contract);
+    for (int d = 0; d < MLA_HEAD_DIM; d++)
+        ((uint16_t *)made.q)[d] ^= 0x8000;
+    made.problem.sm_scale = -made.problem.sm_scale;
+    expect_bounds("negated", &made, &contract, before);
     test_problem_free(&made);
 }
 

@@ -15,7 +15,7 @@ static mla_truth truth_of(const mla_problem *problem) {
 
 /* ---- against MPFR ------------------------------------------------------------------------------------------------------------------ */
 
-/* Largest |oracle - exact| over the row in units of A, and of lse in units of max(1, |lse|). */
+/* Largest |oracle - exact| over the row in units of A, and of lse in units of max(1, |lse|). Infinity when a bound is not finite. */
 static double distance_from_exact(const mla_problem *problem, const mla_truth *truth, int64_t row) {
     double out[MLA_HEAD_DIM_V], abs[MLA_HEAD_DIM_V], lse, worst = 0;
     const mla_status status = mla_exact_row(problem, row / problem->heads, (int32_t)(row % problem->heads), 160, out, abs, &lse);
@@ -26,6 +26,8 @@ static double distance_from_exact(const mla_problem *problem, const mla_truth *t
         const double scale = abs[c] > 0 ? abs[c] : 1;
         worst = fmax(worst, fabs(truth->out[at] - out[c]) / scale);
         worst = fmax(worst, fabs(truth->abs[at] - abs[c]) / scale);
+        if (!isfinite(truth->bound[at]))
+            return INFINITY;
     }
     if (lse == -INFINITY || truth->lse[row] == -INFINITY)
         return lse == truth->lse[row] ? worst : INFINITY;
@@ -96,6 +98,14 @@ Test(oracle, agrees_with_mpfr_on_large_scores) {
     const test_shape capped = {.heads = 4, .q_len = {1}, .kv_len = {40}, .q_std = 100, .softcap = 50, .seed = 104};
     compare_with_exact(&large, 1e-11);
     compare_with_exact(&capped, 1e-11);
+}
+
+/* A sink so far above or below the scores that its weight, or theirs, leaves the range of double. */
+Test(oracle, agrees_with_mpfr_under_an_extreme_sink) {
+    const test_shape above = {.heads = 2, .q_len = {1}, .kv_len = {20}, .sink = true, .sink_shift = 2000, .seed = 105};
+    const test_shape below = {.heads = 2, .q_len = {1}, .kv_len = {20}, .sink = true, .sink_shift = -2000, .seed = 106};
+    compare_with_exact(&above, 1e-12);
+    compare_with_exact(&below, 1e-12);
 }
 
 /* ---- properties --------------------------------------------------------------------------------------------------------------------- */
