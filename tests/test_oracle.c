@@ -15,7 +15,7 @@ static mla_truth truth_of(const mla_problem *problem) {
 
 /* ---- against MPFR ------------------------------------------------------------------------------------------------------------------ */
 
-/* Largest |oracle - exact| over the row in units of A, and of lse in units of max(1, |lse|). Infinity when a bound is not finite. */
+/* Largest |oracle - exact| over the row in units of A, and of lse in units of max(1, |lse|). Infinity when the row has no bound of its own. */
 static double distance_from_exact(const mla_problem *problem, const mla_truth *truth, int64_t row) {
     double out[MLA_HEAD_DIM_V], abs[MLA_HEAD_DIM_V], lse, worst = 0;
     const mla_status status = mla_exact_row(problem, row / problem->heads, (int32_t)(row % problem->heads), 160, out, abs, &lse);
@@ -26,7 +26,7 @@ static double distance_from_exact(const mla_problem *problem, const mla_truth *t
         const double scale = abs[c] > 0 ? abs[c] : 1;
         worst = fmax(worst, fabs(truth->out[at] - out[c]) / scale);
         worst = fmax(worst, fabs(truth->abs[at] - abs[c]) / scale);
-        if (!isfinite(truth->bound[at]))
+        if (!isfinite(truth->bound[at]) || truth->kind[row] == MLA_ROW_HULL)
             return INFINITY;
     }
     if (lse == -INFINITY || truth->lse[row] == -INFINITY)
