@@ -164,6 +164,7 @@ if command -v script >/dev/null; then
     }
     terminal NO_COLOR=
     check "a terminal gets colour" grep -q $'\033\\[32mPASSED' "$folder/stdout"
+    check "and a progress bar, wiped before each result" grep -q $'\r\\[[# ]*\\] 0/1\r\033\\[K' "$folder/stdout"
     terminal NO_COLOR=1
     check "unless NO_COLOR is set" eval '! grep -q $'"'"'\033\\[32m'"'"' "$folder/stdout"'
 fi

@@ -17,11 +17,11 @@ mla_text_style mla_text_style_for(FILE *stream, bool quiet) {
 
 char *mla_shell_quote(const char *word) {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+:,./-";
+    if (*word && word[strspn(word, safe)] == '\0')
+        return strdup(word);
     char *quoted = malloc(4 * strlen(word) + 3), *to = quoted;
     if (!quoted)
         return NULL;
-    if (*word && word[strspn(word, safe)] == '\0')
-        return strcpy(quoted, word);
     *to++ = '\'';
     for (const char *from = word; *from; from++) {
         if (*from == '\'')
@@ -29,7 +29,8 @@ char *mla_shell_quote(const char *word) {
         else
             *to++ = *from;
     }
-    strcpy(to, "'");
+    *to++ = '\'';
+    *to = '\0';
     return quoted;
 }
 
