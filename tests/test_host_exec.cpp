@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 struct test_args {
     float *out;
     const void *in;
@@ -66,7 +68,15 @@ MLA_KERNEL(two_barriers, test_args, threads) {
     }
 }
 
+/* Block 5 waits for block 6 to start (given two OpenMP threads), and block 6 fails well after it. */
 MLA_KERNEL(fails_from_block_5, test_args, threads) {
+    if (mla_block() == 5 && mla_thread() == 0)
+        for (int i = 0; i < 1000 && !__atomic_load_n(args.line, __ATOMIC_ACQUIRE); ++i)
+            usleep(100);
+    if (mla_block() == 6 && mla_thread() == 0) {
+        __atomic_store_n(args.line, 1, __ATOMIC_RELEASE);
+        usleep(5000);
+    }
     if (mla_block() >= 5 && mla_thread() == 77)
         mla_barrier();
 }
@@ -281,8 +291,10 @@ Test(host_exec, a_matrix_step_needs_its_own_wave) {
 }
 
 Test(host_exec, the_lowest_failing_block_is_reported_and_the_machine_survives) {
-    for (int i = 0; i < 20; ++i) {
-        const mla_status status = launch("fails_from_block_5", {}, 40);
+    omp_set_num_threads(2);
+    for (int i = 0; i < 5; ++i) {
+        int block_6_runs = 0;
+        const mla_status status = launch("fails_from_block_5", {nullptr, nullptr, &block_6_runs}, 40);
         cr_assert_eq(status.code, MLA_EDEVICE);
         cr_assert(strstr(status.message, "block 5"), "%s", status.message);
         std::vector<float> out(3 * threads);
@@ -357,13 +369,19 @@ Test(host_exec, matrix_units_multiply) {
 template <int K, int N> static void expect_rounding_each_16(const char *kernel, int wave) {
     for (int last : {15, 16}) {
         operands<K, N> in = {};
-        in.a[3][0] = mla_bf16(16777216.0f);
-        in.a[3][1] = mla_bf16(1.0f);
-        in.a[3][last] = mla_bf16(-16777216.0f);
-        in.b[0][5] = in.b[1][5] = in.b[last][5] = mla_bf16(1.0f);
+        for (auto &row : in.a) {
+            row[0] = mla_bf16(16777216.0f);
+            row[1] = mla_bf16(1.0f);
+            row[last] = mla_bf16(-16777216.0f);
+        }
+        for (int k : {0, 1, last})
+            for (auto &code : in.b[k])
+                code = mla_bf16(1.0f);
         float out[16][cols * N] = {};
         cr_assert_eq(launch(kernel, {&out[0][0], &in, nullptr}, 1, wave, wave).code, MLA_OK);
-        cr_assert_eq(out[3][5], last == 15 ? 1.0f : 0.0f, "%s", kernel);
+        for (const auto &row : out)
+            for (float v : row)
+                cr_assert_eq(v, last == 15 ? 1.0f : 0.0f, "%s", kernel);
     }
 }
 
