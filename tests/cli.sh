@@ -3,7 +3,9 @@
 set -uo pipefail
 verify=$(realpath "${1:?usage: cli.sh MLA_VERIFY}")
 plugin=$(dirname "$verify")/example_plugin.so
+root=$(realpath "$(dirname "$0")/..")
 folder=$(mktemp -d)
+code=none
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/out"
 export OMP_WAIT_POLICY=passive
@@ -18,8 +20,8 @@ check() {
         verdict=FAILED
         failed=$((failed + 1))
         printf '  exit %s\n' "$code"
-        sed 's/^/  stdout: /' "$folder/stdout"
-        sed 's/^/  stderr: /' "$folder/stderr"
+        sed 's/^/  stdout: /' "$folder/stdout" 2>/dev/null
+        sed 's/^/  stderr: /' "$folder/stderr" 2>/dev/null
     fi
     printf '%-6s %s\n' "$verdict" "$name"
 }
@@ -91,6 +93,52 @@ run run --kernel reference --kernel "$plugin" --case "$small"
 check "the example plug-in passes" exits 0
 check "two kernels, two results" says "2 passed"
 
+# ---- a mismatch ----------------------------------------------------------------------------------------------------------------------------
+cat >"$folder/wrong.c" <<END
+#define mla_plugin_kernel right_kernel
+#include "$root/gpu/example_plugin.c"
+#undef mla_plugin_kernel
+
+/* One element wrong; with three heads, a failed launch. */
+static int run_wrong(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t size) {
+    if (launch->host->heads == 3)
+        return snprintf(reason, size, "three is a crowd");
+    int failed = run(kernel, launch, reason, size);
+    ((uint16_t *)launch->output->out)[513] ^= 0x4000;
+    return failed;
+}
+
+__attribute__((visibility("default"))) const mla_kernel *mla_plugin_kernel(void);
+const mla_kernel *mla_plugin_kernel(void) {
+    static mla_kernel wrong;
+    wrong = *right_kernel();
+    wrong.run = run_wrong;
+    return &wrong;
+}
+END
+if ${CC:-cc} -std=c11 -O1 -include stdio.h -shared -fPIC -o "$folder/it's wrong.so" "$folder/wrong.c" -lm; then
+    run run --kernel "$folder/it's wrong.so" --kernel reference --case "$small" --json "$json"
+    check "a wrong element exits 1" exits 1
+    check "its case is FAILED" says "FAILED  $small"
+    check "and says how many" says "1 of 2048 elements outside the bound"
+    check "and where" says "worst: seq 0 q 0 head 1 col 1  got 0x"
+    check "its JSON parses" json_parses "$json"
+    check "its JSON says FAILED" grep -q '"status":.*"FAILED"' "$json"
+    rm -f "$json"
+    repeat=$(sed -n 's/^ *repeat: mla-verify //p' "$folder/stdout")
+    eval "run $repeat"
+    check "the repeat line, given to a shell, fails again" exits 1
+    check "with the same element" says "worst: seq 0 q 0 head 1 col 1  got 0x"
+    run run --kernel "$folder/it's wrong.so" --case 'heads=3 kv_len=5'
+    check "a launch that fails exits 1" exits 1
+    check "is an ERROR" says "ERROR   heads=3 kv_len=5"
+    check "and gives the kernel's reason" says "three is a crowd"
+    run run -q --kernel "$folder/it's wrong.so" --kernel reference --case "$small"
+    check "quiet still shows a failure" says "FAILED  $small"
+else
+    check "the wrong plug-in compiles" false
+fi
+
 # ---- bad usage and bad input ---------------------------------------------------------------------------------------------------------------
 refuse "no command"
 refuse "an unknown command" fly
@@ -130,7 +178,6 @@ code=$?
 check "a full disk behind stdout is no pass" refused
 
 # ---- nothing could run ---------------------------------------------------------------------------------------------------------------------
-# off KERNEL: it cannot run here
 for kernel in splitk@nvidia splitk@amd; do
     run info --kernel $kernel
     [ "$code" = 0 ] && continue

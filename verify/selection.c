@@ -18,7 +18,7 @@ const char mla_selection_help[] =
     "  --random N       N cases drawn over the whole grammar\n"
     "  --seed S         seed of --random, 0 .. 2^64 - 1 (default 0)\n"
     "  --json FILE      results as JSON; '-' is standard output, and the text then goes to standard error\n"
-    "  -q, --quiet      print only what did not pass, and the summary\n"
+    "  -q, --quiet      print only failures, errors and the summary\n"
     "  -h, --help       this text\n";
 
 /* ---- options ---------------------------------------------------------------------------------------------------------------------- */
