@@ -10,9 +10,9 @@ static const double U = 0x1p-24; /* unit roundoff of fp32 */
 static const double THETA_MAX = 50;
 
 /* 1 / (1 - u)^n - 1 <= gamma where n u is small; beyond, by -ln(1 - u) <= 2u for u <= 1/2. Finite and, past exp(50), meaningless. */
-static double gamma_of(double n, double u) {
+static double gamma_of(const mla_arithmetic *math, double n, double u) {
     const double nu = n * u;
-    return nu < 0.5 ? nu / (1 - nu) : expm1(fmin(2 * nu, THETA_MAX));
+    return nu < 0.5 ? nu / (1 - nu) : math->expm1(fmin(2 * nu, THETA_MAX));
 }
 
 static double unit_roundoff(mla_format format, mla_rounding rounding) {
@@ -55,11 +55,11 @@ static bool has_kv_scale(const mla_problem *problem) {
  * <q, k>: accumulation of D products, and operands rounded on their way. Scaled formats, and q times sm_scale, cost one more fp32 product an
  * operand, wherever the kernel applies the scale.
  */
-static double dot_error(const mla_problem *problem, const mla_contract *contract, double u_acc) {
-    const double accumulated = 1 + gamma_of(fused_count(MLA_HEAD_DIM, contract->mma_k), u_acc);
+static double dot_error(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, double u_acc) {
+    const double accumulated = 1 + gamma_of(math, fused_count(MLA_HEAD_DIM, contract->mma_k), u_acc);
     const double rounded = (1 + extra_roundoff(contract->q_scaled, MLA_RNE)) * (1 + extra_roundoff(contract->kv_dequant, MLA_RNE));
-    const int scaled = has_q_scale(problem) + has_kv_scale(problem) + (contract->q_scaled != MLA_NONE);
-    return accumulated * rounded * pow(1 + U, scaled) - 1;
+    const double scaled = (1 + has_q_scale(problem) * U) * (1 + has_kv_scale(problem) * U) * (1 + (contract->q_scaled != MLA_NONE) * U);
+    return accumulated * rounded * scaled - 1;
 }
 
 /*
@@ -72,7 +72,7 @@ static void set_score_error(mla_bound_model *model, const mla_problem *problem, 
     model->z_error = 4 * U;
     model->x_error = U + lse + contract->n_scores * extra_roundoff(contract->scores, MLA_RNE);
     model->spread_error = 3 * U + lse;
-    model->constant_error = (contract->exp_error * (tiles + 2) + tiles + 4) * U + lse * log(model->keys + 1);
+    model->constant_error = (contract->exp_error * (tiles + 2) + tiles + 4) * U + lse * model->math->log(model->keys + 1);
     if (problem->softcap > 0)
         model->constant_error += contract->tanh_error * (double)problem->softcap * U;
 }
@@ -91,22 +91,22 @@ static void set_p_error(mla_bound_model *model, const mla_contract *contract) {
 /* The sums over N keys and S splits. Values dequantised with a scale cost one more product. */
 static void set_sum_error(mla_bound_model *model, const mla_problem *problem, const mla_contract *contract, double u_acc, double tiles) {
     const double splits = fmin(contract->max_splits, model->keys);
-    const double accumulated = 1 + gamma_of(fused_count(model->keys, contract->mma_k) + splits, u_acc);
+    const double accumulated = 1 + gamma_of(model->math, fused_count(model->keys, contract->mma_k) + splits, u_acc);
     const double dequantised = (1 + extra_roundoff(contract->kv_dequant, MLA_RNE)) * (1 + has_kv_scale(problem) * U);
-    model->rowsum_error = gamma_of(model->keys + splits, U);
+    model->rowsum_error = gamma_of(model->math, model->keys + splits, U);
     model->value_error = accumulated * (1 + extra_roundoff(contract->partial, MLA_RNE)) * dequantised - 1;
     model->underflow_step = contract->ftz ? 0x1p-126 : 0x1p-149;
     model->underflow =
         (tiles + splits + 2) * model->underflow_step + extra_floor(contract->partial, MLA_RNE) + extra_floor(contract->kv_dequant, MLA_RNE);
 }
 
-mla_bound_model mla_bound_model_make(const mla_problem *problem, const mla_contract *contract, int64_t keys) {
-    mla_bound_model model = {.keys = (double)keys, .combine_lse = contract->combine_lse};
+mla_bound_model mla_bound_model_make(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, int64_t keys) {
+    mla_bound_model model = {.math = math, .keys = (double)keys, .combine_lse = contract->combine_lse};
     const double u_acc = ldexp(1, (contract->acc_rounding == MLA_RZ ? 1 : 0) - contract->acc_bits);
     const double tiles = ceil(model.keys / contract->tile);
     model.exp_error = contract->exp_error;
     model.log_error = contract->log_error;
-    model.dot_error = dot_error(problem, contract, u_acc);
+    model.dot_error = dot_error(math, problem, contract, u_acc);
     set_score_error(&model, problem, contract, tiles);
     set_p_error(&model, contract);
     set_sum_error(&model, problem, contract, u_acc, tiles);
@@ -122,7 +122,7 @@ mla_key_sums mla_bound_keys(const mla_bound_model *model, const mla_softmax *sof
         const double raw_theta = model->dot_error * dots[j] + model->z_error * fabs(z[j]) + model->x_error * fabs(x[j]) +
                                  model->spread_error * (softmax->top - x[j]) + model->constant_error;
         const double theta = raw_theta > THETA_MAX ? THETA_MAX : raw_theta;
-        const double h = expm1(theta);
+        const double h = model->math->expm1(theta);
         const double floored = model->p_floor >= weights[j] ? 1 : model->p_floor / weights[j];
         const double r = floored > model->p_error ? floored : model->p_error;
         const double p_hat = weights[j] / softmax->sum;
@@ -148,20 +148,21 @@ static double sink_theta(const mla_bound_model *model, const mla_softmax *softma
  * why the running maximum's own error drops out. `sum_error` bounds |sum p e|, `sum_low` bounds 1 + sum p e from below.
  */
 mla_bound_row mla_bound_row_make(const mla_bound_model *model, const mla_softmax *softmax, const mla_key_sums *sums) {
+    const mla_arithmetic *math = model->math;
     mla_bound_row row = {0};
     const double g = model->rowsum_error, rounded_p = model->rowsum_of_rounded_p ? sums->p : 0;
     row.sum_error = softmax->share * ((1 + sums->high) * (1 + g) - 1 + rounded_p);
     double low = softmax->share * (1 - sums->low);
     if (softmax->p_sink > 0) {
-        const double h = expm1(sink_theta(model, softmax));
+        const double h = math->expm1(sink_theta(model, softmax));
         row.sum_error += softmax->p_sink * h;
-        low += softmax->p_sink * exp(-h);
+        low += softmax->p_sink * math->exp(-h);
     }
     row.sum_low = low * (1 - g) - softmax->share * rounded_p;
     row.hull = softmax->share * sums->theta > 0.5 || row.sum_low <= 0;
-    row.lse_error = model->combine_lse ? (4 * fabs(softmax->lse) + 4 * log(model->keys + 1) + model->exp_error + 8) * U : 0;
-    row.lse_bound = fmax(log1p(sums->high), -log1p(-sums->low)) + g + rounded_p + 4 * U * (fabs(softmax->max) + log(model->keys + 1)) +
-                    (8 + model->log_error) * U;
+    row.lse_error = model->combine_lse ? (4 * fabs(softmax->lse) + 4 * math->log(model->keys + 1) + model->exp_error + 8) * U : 0;
+    row.lse_bound = fmax(math->log1p(sums->high), -math->log1p(-sums->low)) + g + rounded_p +
+                    4 * U * (fabs(softmax->max) + math->log(model->keys + 1)) + (8 + model->log_error) * U;
     return row;
 }
 

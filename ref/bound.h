@@ -7,10 +7,11 @@
 #ifndef MLA_BOUND_H
 #define MLA_BOUND_H
 
-#include "mla.h"
+#include "arithmetic.h"
 
 /* What contract, formats and N decide alone: one for all rows with N visible keys. Relative errors, unless said otherwise. */
 typedef struct mla_bound_model {
+    const mla_arithmetic *math;
     double keys;                                           /* N */
     double dot_error;                                      /* of <q, k>, in units of a_j */
     double z_error, x_error, spread_error, constant_error; /* of a score, absolute: in units of |z_j|, |x_j|, M - x_j, and 1 */
@@ -54,7 +55,7 @@ typedef struct mla_value_range {
 /* 0 for MLA_NONE. */
 double mla_bound_smallest_normal(mla_format format);
 
-mla_bound_model mla_bound_model_make(const mla_problem *problem, const mla_contract *contract, int64_t keys);
+mla_bound_model mla_bound_model_make(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, int64_t keys);
 
 /*
  * Arrays are [N]: z scores before soft-cap, x after it; `weights` exp(x_j - m) on entry and p_j on return, `dots` a_j on entry and on return the weight of |v_j| in the

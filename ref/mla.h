@@ -213,6 +213,8 @@ mla_range mla_visible(const mla_problem *problem, int32_t sequence, int64_t q_to
 
 /* Slot of key position j: for MLA_SPARSE an entry of q_token's list (-1: absent), otherwise of the sequence's tokens. */
 int64_t mla_kv_slot(const mla_problem *problem, int32_t sequence, int64_t q_token, int64_t position);
+/* Slots of the keys that a query token sees, by position; returns their number. `slots` has room for the whole of mla_visible's range. */
+int64_t mla_visible_slots(const mla_problem *problem, int64_t q_token, int64_t *slots);
 /* One slot dequantised: exactly, or rounded once to float (bf16, fp16 and mxfp4 are exact there too). `row` holds 576. */
 void mla_kv_row_f64(const mla_problem *problem, int64_t slot, double *row);
 void mla_kv_row_f32(const mla_problem *problem, int64_t slot, float *row);

@@ -39,6 +39,7 @@ typedef struct oracle_scratch {
 
 /* A query token and the heads [head, head + heads) of it. */
 typedef struct oracle_block {
+    const mla_arithmetic *math;
     const mla_problem *problem;
     const mla_contract *contract;
     mla_truth *truth;
@@ -145,19 +146,6 @@ void mla_truth_free(mla_truth *truth) {
 
 /* ---- scores -------------------------------------------------------------------------------------------------------------------------- */
 
-/* Slots of the keys that the block's token sees; returns their number. */
-static int64_t list_keys(const mla_problem *problem, int64_t token, int64_t *slots) {
-    const int32_t sequence = mla_sequence_of(problem, token);
-    const mla_range seen = mla_visible(problem, sequence, token);
-    int64_t keys = 0;
-    for (int64_t position = seen.begin; position < seen.end; position++) {
-        const int64_t slot = mla_kv_slot(problem, sequence, token, position);
-        if (slot >= 0)
-            slots[keys++] = slot;
-    }
-    return keys;
-}
-
 static int load_keys(const oracle_block *block, const int64_t *slots, int64_t first, double *kv) {
     const int keys = block->keys - first < TILE ? (int)(block->keys - first) : TILE;
     for (int t = 0; t < keys; t++)
@@ -184,8 +172,7 @@ static void load_queries(const oracle_block *block, oracle_scratch *scratch) {
 
 /* [heads, tile] = scale * q k^T, a part of [heads, keys]. */
 static void multiply_keys(const oracle_block *block, const double *q, const double *kv, int tile, double scale, double *scores) {
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, block->heads, tile, MLA_HEAD_DIM, scale, q, MLA_HEAD_DIM, kv, MLA_HEAD_DIM, 0,
-                scores, (blasint)block->keys);
+    block->math->multiply_transposed(block->heads, tile, MLA_HEAD_DIM, scale, q, MLA_HEAD_DIM, kv, MLA_HEAD_DIM, scores, block->keys);
 }
 
 /* z_j = s <q, k_j> and a_j = |s| sum |q k_j| for every row of the block. */
@@ -204,20 +191,21 @@ static void make_scores(const oracle_block *block, oracle_scratch *scratch) {
 /* ---- softmax --------------------------------------------------------------------------------------------------------------------------- */
 
 /* x_j from z_j, then exps_j = exp(x_j - m). A NaN score makes the sum NaN. */
-static mla_softmax soften_row(const mla_problem *problem, int32_t head, int64_t keys, const double *z, double *x, double *exps) {
+static mla_softmax soften_row(const mla_arithmetic *math, const mla_problem *problem, int32_t head, int64_t keys, const double *z,
+                              double *x, double *exps) {
     const double cap = (double)problem->softcap;
     mla_softmax softmax = {.max = -INFINITY, .sink = problem->sink ? (double)problem->sink[head] : -INFINITY};
     for (int64_t j = 0; j < keys; j++) {
-        x[j] = cap > 0 ? cap * tanh(z[j] / cap) : z[j];
+        x[j] = cap > 0 ? cap * math->tanh(z[j] / cap) : z[j];
         softmax.max = x[j] > softmax.max ? x[j] : softmax.max;
     }
     for (int64_t j = 0; j < keys; j++) {
-        exps[j] = exp(x[j] - softmax.max);
+        exps[j] = math->exp(x[j] - softmax.max);
         softmax.sum += exps[j];
     }
-    softmax.lse = softmax.max + log(softmax.sum);
+    softmax.lse = softmax.max + math->log(softmax.sum);
     softmax.top = fmax(softmax.max, softmax.sink);
-    const double keys_total = softmax.sum * exp(softmax.max - softmax.top), sink_total = exp(softmax.sink - softmax.top);
+    const double keys_total = softmax.sum * math->exp(softmax.max - softmax.top), sink_total = math->exp(softmax.sink - softmax.top);
     softmax.total = keys_total + sink_total;
     softmax.share = keys_total / softmax.total;
     softmax.p_sink = sink_total / softmax.total;
@@ -228,7 +216,7 @@ static mla_softmax soften_row(const mla_problem *problem, int32_t head, int64_t 
 static mla_softmax weigh_row(const oracle_block *block, const mla_bound_model *model, int32_t h, oracle_scratch *scratch,
                              mla_bound_row *bound) {
     double *z = scratch->weights + h * block->keys, *a = scratch->weights + (block->heads + h) * block->keys;
-    const mla_softmax softmax = soften_row(block->problem, block->head + h, block->keys, z, scratch->x, scratch->exps);
+    const mla_softmax softmax = soften_row(block->math, block->problem, block->head + h, block->keys, z, scratch->x, scratch->exps);
     const mla_key_sums sums = mla_bound_keys(model, &softmax, z, scratch->x, scratch->exps, a);
     memcpy(z, scratch->exps, (size_t)block->keys * sizeof *z);
     *bound = mla_bound_row_make(model, &softmax, &sums);
@@ -252,9 +240,9 @@ static void extend_range(const double *kv, int tile, mla_value_range *range) {
 }
 
 /* sums [rows, 512] += weights [rows, tile] * values [tile, 512]; weights has `stride` doubles a row. */
-static void add_values(int32_t rows, int tile, const double *weights, int64_t stride, const double *values, double *sums) {
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, MLA_HEAD_DIM_V, tile, 1, weights, (blasint)stride, values, MLA_HEAD_DIM, 1,
-                sums, MLA_HEAD_DIM_V);
+static void add_values(const oracle_block *block, int32_t rows, int tile, const double *weights, int64_t stride, const double *values,
+                       double *sums) {
+    block->math->multiply_add(rows, MLA_HEAD_DIM_V, tile, weights, stride, values, MLA_HEAD_DIM, sums, MLA_HEAD_DIM_V);
 }
 
 static void square_in_place(double *values, size_t count) {
@@ -272,14 +260,14 @@ static void sum_values(const oracle_block *block, oracle_scratch *scratch) {
         const int tile = load_keys(block, scratch->slots, first, scratch->kv);
         const double *p = scratch->weights + first;
         extend_range(scratch->kv, tile, scratch->range);
-        add_values(block->heads, tile, p, block->keys, scratch->kv, block->truth->out + at);
+        add_values(block, block->heads, tile, p, block->keys, scratch->kv, block->truth->out + at);
         magnitudes(scratch->kv, (size_t)tile * MLA_HEAD_DIM, 0, scratch->kv_abs);
-        add_values(2 * block->heads, tile, p, block->keys, scratch->kv_abs, scratch->sums);
+        add_values(block, 2 * block->heads, tile, p, block->keys, scratch->kv_abs, scratch->sums);
         for (int32_t h = 0; h < block->heads; h++)
             memcpy(scratch->squares + h * tile, p + h * block->keys, (size_t)tile * sizeof(double));
         square_in_place(scratch->squares, (size_t)block->heads * (size_t)tile);
         square_in_place(scratch->kv_abs, (size_t)tile * MLA_HEAD_DIM);
-        add_values(block->heads, tile, scratch->squares, tile, scratch->kv_abs, block->truth->square + at);
+        add_values(block, block->heads, tile, scratch->squares, tile, scratch->kv_abs, block->truth->square + at);
     }
     memcpy(block->truth->abs + at, scratch->sums, elements * sizeof(double));
 }
@@ -295,7 +283,7 @@ static void bound_row(const oracle_block *block, const mla_bound_model *model, c
 static void run_block(const oracle_block *block, oracle_scratch *scratch) {
     mla_softmax softmax[BLOCK_HEADS];
     mla_bound_row bound[BLOCK_HEADS];
-    const mla_bound_model model = mla_bound_model_make(block->problem, block->contract, block->keys);
+    const mla_bound_model model = mla_bound_model_make(block->math, block->problem, block->contract, block->keys);
     make_scores(block, scratch);
     for (int32_t h = 0; h < block->heads; h++)
         softmax[h] = weigh_row(block, &model, h, scratch, &bound[h]);
@@ -315,23 +303,23 @@ static void mark_empty(const oracle_block *block) {
 }
 
 /* Block `index` of the token, if it has that many. */
-static void run_token_block(const mla_problem *problem, const mla_contract *contract, int64_t token, int64_t index, mla_truth *truth,
-                            oracle_scratch *scratch) {
+static void run_token_block(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, int64_t token,
+                            int64_t index, mla_truth *truth, oracle_scratch *scratch) {
     const int32_t most = heads_per_block(problem, positions_of(problem, token));
     const int64_t head = index * most;
     if (head >= problem->heads)
         return;
-    oracle_block block = {.problem = problem, .contract = contract, .truth = truth, .token = token, .head = (int32_t)head};
+    oracle_block block = {.math = math, .problem = problem, .contract = contract, .truth = truth, .token = token, .head = (int32_t)head};
     block.heads = problem->heads - block.head < most ? problem->heads - block.head : most;
     block.first_row = (token - truth->first_token) * problem->heads + head;
-    block.keys = list_keys(problem, token, scratch->slots);
+    block.keys = mla_visible_slots(problem, token, scratch->slots);
     if (block.keys > 0)
         run_block(&block, scratch);
     else
         mark_empty(&block);
 }
 
-static bool run_blocks(const mla_problem *problem, const mla_contract *contract, mla_truth *truth) {
+static bool run_blocks(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, mla_truth *truth) {
     const oracle_sizes sizes = largest_sizes(problem, truth);
     const mla_blas_serial blas = mla_blas_serial_begin();
     bool failed = false;
@@ -344,7 +332,7 @@ static bool run_blocks(const mla_problem *problem, const mla_contract *contract,
         for (int64_t token = 0; token < truth->tokens; token++)
             for (int64_t index = 0; index < sizes.blocks; index++)
                 if (ready)
-                    run_token_block(problem, contract, truth->first_token + token, index, truth, &scratch);
+                    run_token_block(math, problem, contract, truth->first_token + token, index, truth, &scratch);
         if (ready)
             free(scratch.memory);
     }
@@ -352,7 +340,8 @@ static bool run_blocks(const mla_problem *problem, const mla_contract *contract,
     return !failed;
 }
 
-mla_status mla_oracle_run(const mla_problem *problem, const mla_contract *contract, int64_t first_token, int64_t tokens, mla_truth *truth) {
+mla_status mla_oracle_run_with(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, int64_t first_token,
+                               int64_t tokens, mla_truth *truth) {
     *truth = (mla_truth){0};
     mla_status status = mla_problem_check(problem);
     if (status.code == MLA_OK)
@@ -365,8 +354,12 @@ mla_status mla_oracle_run(const mla_problem *problem, const mla_contract *contra
     status = truth_make(problem, first_token, tokens, truth);
     if (status.code != MLA_OK)
         return status;
-    if (run_blocks(problem, contract, truth))
+    if (run_blocks(math, problem, contract, truth))
         return mla_ok();
     mla_truth_free(truth);
     return mla_error(MLA_ENOMEM, "oracle: no memory for the scores of a block");
+}
+
+mla_status mla_oracle_run(const mla_problem *problem, const mla_contract *contract, int64_t first_token, int64_t tokens, mla_truth *truth) {
+    return mla_oracle_run_with(&mla_arithmetic_fast, problem, contract, first_token, tokens, truth);
 }

@@ -59,6 +59,18 @@ int64_t mla_kv_slot(const mla_problem *problem, int32_t sequence, int64_t q_toke
     }
 }
 
+int64_t mla_visible_slots(const mla_problem *problem, int64_t q_token, int64_t *slots) {
+    const int32_t sequence = mla_sequence_of(problem, q_token);
+    const mla_range seen = mla_visible(problem, sequence, q_token);
+    int64_t keys = 0;
+    for (int64_t position = seen.begin; position < seen.end; position++) {
+        const int64_t slot = mla_kv_slot(problem, sequence, q_token, position);
+        if (slot >= 0)
+            slots[keys++] = slot;
+    }
+    return keys;
+}
+
 /* ---- checks ---- */
 
 /* high == INT64_MAX: no upper limit. */
