@@ -163,12 +163,20 @@ MLA_KERNEL(mfma_cdna3, test_args, 64) {
     mfma<4, mla_bf16x4>(args, [](auto &a, auto &b, auto &c) { mla_mfma_16x16x16(a, b, c); });
 }
 
+MLA_KERNEL(mfma_cdna3_fp16, test_args, 64) {
+    mfma<4, mla_bf16x4>(args, [](auto &a, auto &b, auto &c) { mla_mfma_16x16x16_fp16(a, b, c); });
+}
+
 MLA_KERNEL(mfma_cdna4, test_args, 64) {
     mfma<8, mla_bf16x8>(args, [](auto &a, auto &b, auto &c) { mla_mfma_16x16x32(a, b, c); });
 }
 
+MLA_KERNEL(mfma_cdna4_fp16, test_args, 64) {
+    mfma<8, mla_bf16x8>(args, [](auto &a, auto &b, auto &c) { mla_mfma_16x16x32_fp16(a, b, c); });
+}
+
 /* PTX ISA, mma.m16n8k16: with g = lane / 4 and t = lane % 4. */
-MLA_KERNEL(mma_nvidia, test_args, 32) {
+template <typename Multiply> MLA_DEVICE void mma(const test_args &args, Multiply multiply) {
     const auto *in = static_cast<const operands<16, 8> *>(args.in);
     auto out = reinterpret_cast<float(*)[cols * 8]>(args.out);
     const int g = mla_thread() / 4, t = mla_thread() % 4;
@@ -189,10 +197,18 @@ MLA_KERNEL(mma_nvidia, test_args, 32) {
     for (int col = 0; col < cols; ++col)
         for (int e = 0; e < 4; ++e)
             c[col][e] = out[g + e / 2 * 8][col * 8 + 2 * t + e % 2];
-    mla_mma_16x8x16(a, b, c);
+    multiply(a, b, c);
     for (int col = 0; col < cols; ++col)
         for (int e = 0; e < 4; ++e)
             out[g + e / 2 * 8][col * 8 + 2 * t + e % 2] = c[col][e];
+}
+
+MLA_KERNEL(mma_nvidia, test_args, 32) {
+    mma(args, [](auto &a, auto &b, auto &c) { mla_mma_16x8x16(a, b, c); });
+}
+
+MLA_KERNEL(mma_nvidia_fp16, test_args, 32) {
+    mma(args, [](auto &a, auto &b, auto &c) { mla_mma_16x8x16_fp16(a, b, c); });
 }
 
 /* out: two results of x4, plain and transposed, [2][2][4][32] pairs of codes. Row r of matrix m of load n is in + ((n * 4 + m) * 8 + r) * 8. */
@@ -330,21 +346,21 @@ Test(host_exec, copies_land_at_their_wait_and_poison_until_then) {
     cr_assert(out[6] == 1.0f && out[7] == 5.0f);
 }
 
-/* Small dyadic values, so that a sum of a few dozen products is exact, and their bf16 codes. */
-static uint16_t random_code(unsigned *state) {
+/* Small dyadic values, exact in both formats, and so is a sum of a few dozen of their products. */
+static uint16_t random_code(mla_format format, unsigned *state) {
     *state = *state * 1664525u + 1013904223u;
-    return mla_bf16(static_cast<float>(static_cast<int>(*state >> 24) - 128) / 16.0f);
+    return static_cast<uint16_t>(mla_encode(format, (static_cast<int>(*state >> 24) - 128) / 16.0, MLA_RNE));
 }
 
-template <int K, int N> static void expect_product(const char *kernel, int wave) {
+template <int K, int N> static void expect_product(const char *kernel, mla_format format, int wave) {
     operands<K, N> in;
     unsigned state = 1;
     for (auto &row : in.a)
         for (auto &code : row)
-            code = random_code(&state);
+            code = random_code(format, &state);
     for (auto &row : in.b)
         for (auto &code : row)
-            code = random_code(&state);
+            code = random_code(format, &state);
     float out[16][cols * N];
     for (int i = 0; i < 16; ++i)
         for (int j = 0; j < cols * N; ++j)
@@ -352,17 +368,42 @@ template <int K, int N> static void expect_product(const char *kernel, int wave)
     cr_assert_eq(launch(kernel, {&out[0][0], &in, nullptr}, 1, wave, wave).code, MLA_OK);
     for (int i = 0; i < 16; ++i)
         for (int j = 0; j < cols * N; ++j) {
-            float sum = static_cast<float>(i * 64 + j);
+            double sum = i * 64 + j;
             for (int k = 0; k < steps * K; ++k)
-                sum += mla_float(in.a[i][k]) * mla_float(in.b[k][j]);
+                sum += mla_decode(format, in.a[i][k]) * mla_decode(format, in.b[k][j]);
             cr_assert_eq(out[i][j], sum, "%s: C[%d][%d] is %g, not %g", kernel, i, j, out[i][j], sum);
         }
 }
 
 Test(host_exec, matrix_units_multiply) {
-    expect_product<16, 16>("mfma_cdna3", 64);
-    expect_product<32, 16>("mfma_cdna4", 64);
-    expect_product<16, 8>("mma_nvidia", 32);
+    expect_product<16, 16>("mfma_cdna3", MLA_BF16, 64);
+    expect_product<32, 16>("mfma_cdna4", MLA_BF16, 64);
+    expect_product<16, 8>("mma_nvidia", MLA_BF16, 32);
+    expect_product<16, 16>("mfma_cdna3_fp16", MLA_FP16, 64);
+    expect_product<32, 16>("mfma_cdna4_fp16", MLA_FP16, 64);
+    expect_product<16, 8>("mma_nvidia_fp16", MLA_FP16, 32);
+}
+
+/* Times one, each code of the format must come out as itself. */
+static void expect_every_code_read(const char *kernel, mla_format format) {
+    for (uint32_t first = 0; first < 65536; first += 16) {
+        operands<16, 16> in = {};
+        for (uint32_t i = 0; i < 16; ++i)
+            in.a[i][0] = static_cast<uint16_t>(first + i);
+        for (auto &code : in.b[0])
+            code = static_cast<uint16_t>(mla_encode(format, 1.0, MLA_RNE));
+        float out[16][cols * 16] = {};
+        cr_assert_eq(launch(kernel, {&out[0][0], &in, nullptr}, 1, 64, 64).code, MLA_OK);
+        for (uint32_t i = 0; i < 16; ++i) {
+            const double value = mla_decode(format, first + i);
+            cr_assert(isnan(value) ? isnan(out[i][9]) : out[i][9] == value, "%s: code %x gives %a", kernel, first + i, out[i][9]);
+        }
+    }
+}
+
+Test(host_exec, matrix_units_read_every_code) {
+    expect_every_code_read("mfma_cdna3", MLA_BF16);
+    expect_every_code_read("mfma_cdna3_fp16", MLA_FP16);
 }
 
 /* 2^24 + 1 - 2^24 over k: exact within 16 products, whatever their order; the 1 is lost when a rounding falls in between. */
@@ -407,13 +448,23 @@ Test(host_exec, ldmatrix_hands_out_rows_or_columns) {
             }
 }
 
-Test(host_exec, bf16_rounds_to_nearest_even) {
-    cr_assert_eq(mla_bf16(1.0f), 0x3F80);
+/* The conversions of host execution, written with integers, against the correctly rounded ones of the formats. */
+Test(host_exec, floats_round_to_nearest_even) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 1 << 20; ++i, bits += 4093) {
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        if (isnan(value)) {
+            cr_assert(isnan(mla_float(mla_bf16(value))) && isnan(mla_decode(MLA_FP16, mla_fp16x2(value, 0.0f) & 0xFFFF)));
+            continue;
+        }
+        const uint32_t bf16 = mla_encode(MLA_BF16, value, MLA_RNE), fp16 = mla_encode(MLA_FP16, value, MLA_RNE);
+        cr_assert_eq(mla_bf16(value), bf16, "%a", value);
+        cr_assert_eq(mla_bf16x2(1.0f, value), bf16 << 16 | 0x3F80, "%a", value);
+        cr_assert_eq(mla_fp16x2(1.0f, value), fp16 << 16 | 0x3C00, "%a", value);
+    }
     cr_assert_eq(mla_bf16(1.00390625f), 0x3F80, "1 + 2^-8 is a tie: to even, down");
     cr_assert_eq(mla_bf16(1.01171875f), 0x3F82, "1 + 3 * 2^-8 is a tie: to even, up");
-    cr_assert_eq(mla_bf16(INFINITY), 0x7F80);
-    cr_assert_eq(mla_bf16(3.4e38f), 0x7F80);
-    cr_assert(isnan(mla_float(mla_bf16(NAN))));
-    cr_assert_eq(mla_bf16x2(1.0f, -2.0f), 0xC0003F80);
-    cr_assert_eq(mla_fp16x2(1.0f, -2.0f), 0xC0003C00);
+    cr_assert_eq(mla_fp16x2(0x1.002p0f, 0x1.006p0f), 0x3C023C00, "1 + 2^-11 and 1 + 3 * 2^-11 are ties");
+    cr_assert_eq(mla_fp16x2(0x1p-25f, 0x3p-25f), 0x00020000, "half and three halves of the smallest subnormal are ties");
 }
