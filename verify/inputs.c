@@ -177,7 +177,7 @@ static void fill_list(const mla_values *values, const mla_sequence *sequence, in
     const mla_case *c = values->test;
     const int64_t q_token = values->problem->qo_indptr[sequence->index] + t;
     const int32_t count = mla_topk_listed(c, q_token, sequence->kv_len);
-    mla_listing listings[64];
+    mla_listing listings[MLA_MAX_LISTINGS];
     for (int32_t i = 0; i < count; i++)
         list[i] = (int32_t)mla_random_permute(c->seed, MLA_STREAM_TOPK, (uint64_t)q_token, (uint64_t)sequence->kv_len, (uint64_t)i);
     const int listing_count = mla_values_listings(values, sequence, t, count, listings);

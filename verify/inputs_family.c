@@ -44,7 +44,7 @@ static float log_estimate(int64_t n) {
     return (float)((exponent - 2 + 2 * fraction) * 0.6931471805599453);
 }
 
-/* Planted tokens score ln N + 2 above the rest: of k together, each then holds about 1/k of the weight. */
+/* Planted tokens score ln N + 2 above the rest: of k together, each then holds about 1/k of the weight (less under a soft-cap or a sink). */
 static float needle_bias(int64_t kv_len) {
     return (log_estimate(kv_len) + 2) / SCORE_OF_BIAS;
 }
@@ -92,13 +92,14 @@ static float largest_bias(const mla_case *test) {
 
 /* ---- needle: where ---- */
 
-static int add_planted(int64_t token, int64_t n, int64_t *planted, int count) {
+/* Appends a token of 0 .. n-1 that is not there yet. */
+static int add_distinct(int64_t token, int64_t n, int64_t *tokens, int count) {
     if (token < 0 || token >= n)
         return count;
     for (int i = 0; i < count; i++)
-        if (planted[i] == token)
+        if (tokens[i] == token)
             return count;
-    planted[count] = token;
+    tokens[count] = token;
     return count + 1;
 }
 
@@ -109,7 +110,7 @@ static int plant(int64_t n, int64_t causal_end, int64_t window_begin, int64_t pl
     };
     int count = 0;
     for (int i = 0; i < MLA_MAX_PLANTED; i++)
-        count = add_planted(candidates[i], n, planted, count);
+        count = add_distinct(candidates[i], n, planted, count);
     return count;
 }
 
@@ -123,11 +124,11 @@ static int plant(int64_t n, int64_t causal_end, int64_t window_begin, int64_t pl
  */
 #define LIVE 1.0f
 #define DEAD -6.0f
+#define SPARSE_COLUMNS 4 /* a list must hold the live tokens of all its columns: MLA_MAX_LISTINGS / 4 each */
 
 static int32_t columns_per_token(const mla_values *values, int32_t q_len) {
-    if (values->test->paging == MLA_SPARSE || q_len == 0)
-        return 1;
-    return MLA_ROPE / (q_len < MLA_ROPE ? q_len : MLA_ROPE);
+    const int32_t columns = q_len > 0 && q_len < MLA_ROPE ? MLA_ROPE / q_len : 1;
+    return values->test->paging == MLA_SPARSE && columns > SPARSE_COLUMNS ? SPARSE_COLUMNS : columns;
 }
 
 static int32_t live_count(int64_t seen) {
@@ -152,22 +153,26 @@ static mla_range common_range(const mla_values *values, int32_t sequence, int32_
     return common;
 }
 
+/* A sparse list shorter than the number of columns gives all of them the same live token. */
 static void choose_live(const mla_values *values, mla_sequence *sequence, int32_t t, int32_t columns) {
     const mla_case *test = values->test;
     mla_range seen = {0, sequence->kv_len};
-    int64_t listed = sequence->kv_len;
+    int32_t count, shared = 0;
     if (test->paging == MLA_SPARSE) {
-        listed = mla_topk_listed(test, values->problem->qo_indptr[sequence->index] + t, sequence->kv_len);
+        const int32_t listed = mla_topk_listed(test, values->problem->qo_indptr[sequence->index] + t, sequence->kv_len);
+        const int32_t each = listed / columns > MLA_MAX_LISTINGS / 2 ? MLA_MAX_LISTINGS / 2 : listed / columns;
+        shared = listed < columns;
+        count = shared ? listed > 0 : live_count(each);
     } else {
         seen = common_range(values, sequence->index, t);
-        listed = seen.end - seen.begin;
+        count = live_count(seen.end - seen.begin);
     }
     for (int32_t i = 0; i < columns; i++) {
         mla_live_set *live = &sequence->live[t * columns + i];
         const int64_t length = seen.end - seen.begin;
-        const uint64_t index = (uint64_t)sequence->index * MLA_ROPE + (uint64_t)(t * columns + i);
-        *live = (mla_live_set){.begin = seen.begin, .length = length, .count = live_count(listed)};
-        if (columns > 1 && i < 2) /* these reach the first and the last key */
+        const uint64_t index = (uint64_t)sequence->index * MLA_ROPE + (uint64_t)(t * columns + (shared ? 0 : i));
+        *live = (mla_live_set){.begin = seen.begin, .length = length, .count = count};
+        if (columns > 1 && i < 2 && !shared) /* these reach the first and the last key */
             live->offset = i == 0 ? 0 : length - 1;
         else
             live->offset = mla_random_below(test->seed, MLA_STREAM_LIVE, index, (uint32_t)length);
@@ -332,18 +337,36 @@ void mla_values_kv_row(const mla_values *values, const mla_sequence *sequence, i
             row[MLA_HEAD_DIM_V + column] = is_live(&sequence->live[column], j) ? LIVE : DEAD;
 }
 
-int mla_values_listings(const mla_values *values, const mla_sequence *sequence, int64_t t, int32_t listed, mla_listing *listings) {
+/* Needles on the list's own edges. */
+static int list_needles(const mla_sequence *sequence, int32_t listed, mla_listing *listings) {
+    int64_t edges[MLA_MAX_PLANTED];
+    const int edge_count = plant(listed, 0, 0, edges);
     int count = 0;
-    if (values->test->input == MLA_INPUT_NEEDLE) {
-        int64_t edges[MLA_MAX_PLANTED];
-        const int edge_count = plant(listed, 0, 0, edges);
-        for (; count < edge_count && count < sequence->planted_count; count++)
-            listings[count] = (mla_listing){(int32_t)edges[count], sequence->planted[count]};
-    }
-    if (values->test->input == MLA_INPUT_EXACT) {
-        const mla_live_set *live = &sequence->live[t % MLA_ROPE];
-        for (; count < live->count; count++)
-            listings[count] = (mla_listing){(int32_t)((int64_t)count * listed / live->count), live_token(live, count)};
-    }
+    for (; count < edge_count && count < sequence->planted_count; count++)
+        listings[count] = (mla_listing){(int32_t)edges[count], sequence->planted[count]};
     return count;
+}
+
+/* Live tokens evenly over the list. */
+static int list_live(const mla_values *values, const mla_sequence *sequence, int64_t t, int32_t listed, mla_listing *listings) {
+    const int32_t columns = columns_per_token(values, values->test->q_len[sequence->index]);
+    int64_t tokens[MLA_MAX_LISTINGS];
+    int count = 0;
+    for (int64_t column = t * columns; column < (t + 1) * columns; column++)
+        for (int32_t i = 0; i < sequence->live[column].count; i++)
+            count = add_distinct(live_token(&sequence->live[column], i), sequence->kv_len, tokens, count);
+    for (int i = 0; i < count; i++)
+        listings[i] = (mla_listing){(int32_t)((int64_t)i * listed / count), tokens[i]};
+    return count;
+}
+
+int mla_values_listings(const mla_values *values, const mla_sequence *sequence, int64_t t, int32_t listed, mla_listing *listings) {
+    switch (values->test->input) {
+    case MLA_INPUT_NEEDLE:
+        return list_needles(sequence, listed, listings);
+    case MLA_INPUT_EXACT:
+        return list_live(values, sequence, t, listed, listings);
+    default:
+        return 0;
+    }
 }

@@ -13,6 +13,7 @@
 
 #define MLA_ROPE (MLA_HEAD_DIM - MLA_HEAD_DIM_V)
 #define MLA_MAX_PLANTED 16
+#define MLA_MAX_LISTINGS 64
 
 /* Standard deviations of the parts of a row, before q's gain. */
 typedef struct mla_recipe {
@@ -63,7 +64,7 @@ void mla_sequence_init(const mla_values *values, int32_t index, mla_sequence *se
 void mla_values_q_row(const mla_values *values, const mla_sequence *sequence, int64_t t, int32_t head, float *row);
 /* Row [576] of token `j` of the sequence. */
 void mla_values_kv_row(const mla_values *values, const mla_sequence *sequence, int64_t j, float *row);
-/* What the list of query token `t`, which has `listed` entries, must hold for the family's sake: at most 64 listings. */
+/* What the list of query token `t`, which has `listed` entries, must hold for the family's sake; returns how many, up to MLA_MAX_LISTINGS. */
 int mla_values_listings(const mla_values *values, const mla_sequence *sequence, int64_t t, int32_t listed, mla_listing *listings);
 
 #endif
