@@ -134,7 +134,7 @@ mla_status mla_buffer_guards(const mla_buffer *buffer, bool *touched, int64_t *o
 }
 
 static mla_status changed_on_device(const mla_buffer *buffer, const uint8_t *expected, int64_t *offset) {
-    const size_t step = buffer->bytes < 4 * CHUNK ? buffer->bytes : 4 * CHUNK;
+    const size_t step = buffer->bytes < CHUNK ? buffer->bytes : CHUNK;
     uint8_t *staging = malloc(step);
     if (staging == NULL)
         return mla_error(MLA_ENOMEM, "cannot allocate %zu bytes", step);
