@@ -19,6 +19,7 @@ enum {
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NO_DEVICE = 100,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+    CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     CU_STREAM_NON_BLOCKING = 1
 };
@@ -44,7 +45,13 @@ enum {
     X(cuMemFree_v2, (CUdeviceptr pointer))                                                                                                 \
     X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t bytes, void *stream))                                                \
     X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, void *stream))                                                      \
+    X(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, void *stream))                                                \
     X(cuMemsetD8Async, (CUdeviceptr to, unsigned char byte, size_t bytes, void *stream))                                                   \
+    X(cuEventCreate, (void **event, unsigned flags))                                                                                       \
+    X(cuEventDestroy_v2, (void *event))                                                                                                    \
+    X(cuEventRecord, (void *event, void *stream))                                                                                          \
+    X(cuEventSynchronize, (void *event))                                                                                                   \
+    X(cuEventElapsedTime, (float *milliseconds, void *from, void *to))                                                                     \
     X(cuModuleLoadData, (void **module, const void *image))                                                                                \
     X(cuModuleUnload, (void *module))                                                                                                      \
     X(cuModuleGetFunction, (void **function, void *module, const char *name))                                                              \
@@ -70,6 +77,7 @@ typedef struct cuda {
     api api;
     void *library, *context;
     CUdevice ordinal;
+    void *events[MLA_DEVICE_MARKS]; /* made when first marked */
 } cuda;
 
 typedef struct cuda_launcher {
@@ -139,8 +147,36 @@ static mla_status cuda_fill(mla_device *device, void *to, uint8_t byte, size_t b
     return bytes ? CALL(&c->api, cuMemsetD8Async, (uintptr_t)to, byte, bytes, device->stream) : mla_ok();
 }
 
+static mla_status cuda_copy(mla_device *device, void *to, const void *from, size_t bytes) {
+    cuda *c = device->state;
+    return bytes ? CALL(&c->api, cuMemcpyDtoDAsync_v2, (uintptr_t)to, (uintptr_t)from, bytes, device->stream) : mla_ok();
+}
+
+static mla_status cuda_mark(mla_device *device, int mark) {
+    cuda *c = device->state;
+    if (!c->events[mark]) {
+        mla_status status = CALL(&c->api, cuEventCreate, &c->events[mark], 0);
+        if (status.code != MLA_OK)
+            return status;
+    }
+    return CALL(&c->api, cuEventRecord, c->events[mark], device->stream);
+}
+
+static mla_status cuda_elapsed(mla_device *device, int from, int to, double *seconds) {
+    cuda *c = device->state;
+    float milliseconds = 0;
+    mla_status status = CALL(&c->api, cuEventSynchronize, c->events[to]);
+    if (status.code == MLA_OK)
+        status = CALL(&c->api, cuEventElapsedTime, &milliseconds, c->events[from], c->events[to]);
+    *seconds = (double)milliseconds * 1e-3;
+    return status;
+}
+
 static void cuda_close(mla_device *device) {
     cuda *c = device->state;
+    for (int i = 0; i < MLA_DEVICE_MARKS; i++)
+        if (c->events[i])
+            c->api.cuEventDestroy_v2(c->events[i]);
     if (device->stream)
         c->api.cuStreamDestroy_v2(device->stream);
     if (c->context)
@@ -172,12 +208,15 @@ static mla_status open_context(cuda *c) {
 static mla_status describe(cuda *c) {
     const api *a = &c->api;
     char name[80] = "";
-    int version = 0;
+    int version = 0, cache_bytes = 0;
     mla_status status = CALL(a, cuDeviceGetName, name, (int)sizeof name, c->ordinal);
     if (status.code == MLA_OK)
         status = CALL(a, cuDriverGetVersion, &version);
     if (status.code == MLA_OK)
         status = CALL(a, cuDeviceGetAttribute, &c->device.compute_units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, c->ordinal);
+    if (status.code == MLA_OK)
+        status = CALL(a, cuDeviceGetAttribute, &cache_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, c->ordinal);
+    c->device.cache_bytes = (size_t)cache_bytes;
     snprintf(c->device.description, sizeof c->device.description, "%s, %d SMs, driver %d.%d", name, c->device.compute_units, version / 1000,
              version % 1000 / 10);
     return status;
@@ -196,7 +235,10 @@ mla_status mla_cuda_device_open(mla_device **device) {
         .upload = cuda_upload,
         .download = cuda_download,
         .fill = cuda_fill,
+        .copy = cuda_copy,
         .synchronize = cuda_synchronize,
+        .mark = cuda_mark,
+        .elapsed = cuda_elapsed,
         .close = cuda_close,
     };
     mla_status status = mla_library_open("NVIDIA", names, symbols, sizeof symbols / sizeof *symbols, &c->api, &c->library);

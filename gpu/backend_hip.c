@@ -11,7 +11,14 @@
 
 typedef int hipError_t;
 
-enum { hipErrorOutOfMemory = 2, hipErrorNoDevice = 100, hipMemcpyHostToDevice = 1, hipMemcpyDeviceToHost = 2, hipStreamNonBlocking = 1 };
+enum {
+    hipErrorOutOfMemory = 2,
+    hipErrorNoDevice = 100,
+    hipMemcpyHostToDevice = 1,
+    hipMemcpyDeviceToHost = 2,
+    hipMemcpyDeviceToDevice = 3,
+    hipStreamNonBlocking = 1
+};
 
 #define HIP_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
 #define HIP_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
@@ -31,6 +38,11 @@ enum { hipErrorOutOfMemory = 2, hipErrorNoDevice = 100, hipMemcpyHostToDevice = 
     X(hipError_t, hipFree, (void *pointer))                                                                                                \
     X(hipError_t, hipMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, void *stream))                                      \
     X(hipError_t, hipMemsetAsync, (void *to, int byte, size_t bytes, void *stream))                                                        \
+    X(hipError_t, hipEventCreate, (void **event))                                                                                          \
+    X(hipError_t, hipEventDestroy, (void *event))                                                                                          \
+    X(hipError_t, hipEventRecord, (void *event, void *stream))                                                                             \
+    X(hipError_t, hipEventSynchronize, (void *event))                                                                                      \
+    X(hipError_t, hipEventElapsedTime, (float *milliseconds, void *from, void *to))                                                        \
     X(hipError_t, hipModuleLoadData, (void **module, const void *image))                                                                   \
     X(hipError_t, hipModuleUnload, (void *module))                                                                                         \
     X(hipError_t, hipModuleGetFunction, (void **function, void *module, const char *name))                                                 \
@@ -59,11 +71,15 @@ static const struct properties {
 
 #define PROPERTIES_BYTES 8192 /* more than any version's structure */
 
+/* MI300's Infinity Cache, which HIP does not report; more than what its forerunners have. */
+#define CACHE_BYTES ((size_t)256 << 20)
+
 typedef struct hip {
     mla_device device;
     api api;
     void *library;
-    char arch[32]; /* "gfx942", without ":sramecc+:xnack-" */
+    char arch[32];                  /* "gfx942", without ":sramecc+:xnack-" */
+    void *events[MLA_DEVICE_MARKS]; /* made when first marked */
 } hip;
 
 typedef struct hip_launcher {
@@ -110,7 +126,7 @@ static void hip_release(mla_device *device, void *pointer) {
         h->api.hipFree(pointer);
 }
 
-static mla_status hip_copy(mla_device *device, void *to, const void *from, size_t bytes, int kind) {
+static mla_status transfer(mla_device *device, void *to, const void *from, size_t bytes, int kind) {
     hip *h = device->state;
     if (!bytes)
         return mla_ok();
@@ -119,11 +135,11 @@ static mla_status hip_copy(mla_device *device, void *to, const void *from, size_
 }
 
 static mla_status hip_upload(mla_device *device, void *to, const void *from, size_t bytes) {
-    return hip_copy(device, to, from, bytes, hipMemcpyHostToDevice);
+    return transfer(device, to, from, bytes, hipMemcpyHostToDevice);
 }
 
 static mla_status hip_download(mla_device *device, void *to, const void *from, size_t bytes) {
-    return hip_copy(device, to, from, bytes, hipMemcpyDeviceToHost);
+    return transfer(device, to, from, bytes, hipMemcpyDeviceToHost);
 }
 
 static mla_status hip_fill(mla_device *device, void *to, uint8_t byte, size_t bytes) {
@@ -131,8 +147,36 @@ static mla_status hip_fill(mla_device *device, void *to, uint8_t byte, size_t by
     return bytes ? CALL(&h->api, hipMemsetAsync, to, byte, bytes, device->stream) : mla_ok();
 }
 
+static mla_status hip_copy(mla_device *device, void *to, const void *from, size_t bytes) {
+    hip *h = device->state;
+    return bytes ? CALL(&h->api, hipMemcpyAsync, to, from, bytes, hipMemcpyDeviceToDevice, device->stream) : mla_ok();
+}
+
+static mla_status hip_mark(mla_device *device, int mark) {
+    hip *h = device->state;
+    if (!h->events[mark]) {
+        mla_status status = CALL(&h->api, hipEventCreate, &h->events[mark]);
+        if (status.code != MLA_OK)
+            return status;
+    }
+    return CALL(&h->api, hipEventRecord, h->events[mark], device->stream);
+}
+
+static mla_status hip_elapsed(mla_device *device, int from, int to, double *seconds) {
+    hip *h = device->state;
+    float milliseconds = 0;
+    mla_status status = CALL(&h->api, hipEventSynchronize, h->events[to]);
+    if (status.code == MLA_OK)
+        status = CALL(&h->api, hipEventElapsedTime, &milliseconds, h->events[from], h->events[to]);
+    *seconds = (double)milliseconds * 1e-3;
+    return status;
+}
+
 static void hip_close(mla_device *device) {
     hip *h = device->state;
+    for (int i = 0; i < MLA_DEVICE_MARKS; i++)
+        if (h->events[i])
+            h->api.hipEventDestroy(h->events[i]);
     if (device->stream)
         h->api.hipStreamDestroy(device->stream);
     mla_library_close(h->library);
@@ -204,13 +248,17 @@ mla_status mla_hip_device_open(mla_device **device) {
         return mla_error(MLA_ENOMEM, "no memory for a device");
     h->device = (mla_device){
         .space = MLA_SPACE_HIP,
+        .cache_bytes = CACHE_BYTES,
         .state = h,
         .allocate = hip_allocate,
         .release = hip_release,
         .upload = hip_upload,
         .download = hip_download,
         .fill = hip_fill,
+        .copy = hip_copy,
         .synchronize = hip_synchronize,
+        .mark = hip_mark,
+        .elapsed = hip_elapsed,
         .close = hip_close,
     };
     mla_status status = open_library(h);

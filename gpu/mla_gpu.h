@@ -35,11 +35,13 @@ struct mla_kernel {
     uint32_t abi_version; /* MLA_KERNEL_ABI */
     const char *name;     /* for reports, without spaces */
     mla_space space;
-    mla_contract contract; /* what its arithmetic declares */
+    mla_contract contract; /* what its arithmetic declares, where contract_for does not say otherwise */
     void *context;         /* the kernel's own */
 
     /* All calls: `reason` receives one line when the result says no or failed. Any may be called from one thread at a time. */
 
+    /* What it declares for this problem, e.g. another type of P for another KV format. NULL: `contract`, always. */
+    mla_contract (*contract_for)(const mla_kernel *kernel, const mla_problem *host);
     /* Can it do this problem? NULL: it can do all. */
     bool (*supports)(const mla_kernel *kernel, const mla_problem *host, char *reason, size_t reason_size);
     /* Bytes of workspace for this problem. NULL: 0. */
@@ -55,20 +57,27 @@ typedef const mla_kernel *(*mla_plugin_entry)(void);
 
 /* ---- devices (device.c, backend_*.c) ------------------------------------------------------------------------------------------ */
 
+#define MLA_DEVICE_MARKS 256
+
 /* A memory space with a stream. Not thread-safe. All pointers it hands out are aligned to 256 bytes. */
 typedef struct mla_device mla_device;
 struct mla_device {
     mla_space space;
     char description[128]; /* "NVIDIA H200, 132 SMs, driver 13.0" */
     int compute_units;
-    void *stream; /* NULL in host space */
-    void *state;  /* the backend's own */
+    size_t cache_bytes; /* last-level cache: what is read for the first time after several times as many bytes comes from memory */
+    void *stream;       /* NULL in host space */
+    void *state;        /* the backend's own */
     mla_status (*allocate)(mla_device *device, size_t bytes, void **pointer);
     void (*release)(mla_device *device, void *pointer);                                   /* NULL is allowed */
     mla_status (*upload)(mla_device *device, void *to, const void *from, size_t bytes);   /* returns when done */
     mla_status (*download)(mla_device *device, void *to, const void *from, size_t bytes); /* returns when done */
     mla_status (*fill)(mla_device *device, void *to, uint8_t byte, size_t bytes);
-    mla_status (*synchronize)(mla_device *device); /* waits for the stream; reports a kernel's failure */
+    mla_status (*copy)(mla_device *device, void *to, const void *from, size_t bytes); /* within the space; enqueued */
+    mla_status (*synchronize)(mla_device *device);                                    /* waits for the stream; reports a kernel's failure */
+    /* Moments in the stream's time, 0 .. MLA_DEVICE_MARKS - 1: `mark` enqueues one; `elapsed` waits for `to`, and counts the seconds since `from`. */
+    mla_status (*mark)(mla_device *device, int mark);
+    mla_status (*elapsed)(mla_device *device, int from, int to, double *seconds);
     void (*close)(mla_device *device);
 };
 
@@ -90,6 +99,9 @@ typedef struct mla_kernel_handle {
  */
 mla_status mla_kernel_open(const char *spec, mla_kernel_handle *handle) MLA_CHECKED;
 void mla_kernel_close(mla_kernel_handle *handle);
+
+/* What the kernel declares for this problem. */
+mla_contract mla_kernel_contract(const mla_kernel *kernel, const mla_problem *host);
 
 /* ---- split plan (plan.c) ----------------------------------------------------------------------------------------------------------- */
 

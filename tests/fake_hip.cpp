@@ -4,6 +4,7 @@
  *
  * MLA_FAKE_HIP_ARCH is the device's architecture (gfx942 when unset); "none" is a machine without a device.
  */
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -40,6 +41,11 @@ struct function {
     mla_host_entry entry;
 };
 
+struct event {
+    bool recorded;
+    std::chrono::steady_clock::time_point time;
+};
+
 /* hipDeviceProp_t of ROCm 6 and 7, as far as anybody here reads it. */
 struct properties {
     char name[256];
@@ -59,6 +65,7 @@ const struct target {
 
 std::map<const char *, size_t> allocations;
 std::set<void *> streams;
+std::set<event *> events;
 int failure; /* of a launch; reported when its stream is waited for */
 
 std::string device_arch() {
@@ -170,9 +177,10 @@ EXPORT int hipFree(void *pointer) {
     return success;
 }
 
+/* Kinds: 1 host to device, 2 device to host, 3 device to device. */
 EXPORT int hipMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
-    const void *device = kind == 1 ? to : from, *host = kind == 1 ? from : to;
-    if ((kind != 1 && kind != 2) || !is_device_memory(device, bytes) || is_device_memory(host, bytes) || !streams.count(stream))
+    bool known = kind >= 1 && kind <= 3;
+    if (!known || is_device_memory(to, bytes) != (kind != 2) || is_device_memory(from, bytes) != (kind != 1) || !streams.count(stream))
         return invalid_value;
     std::memcpy(to, from, bytes);
     return success;
@@ -182,6 +190,38 @@ EXPORT int hipMemsetAsync(void *to, int byte, size_t bytes, void *stream) {
     if (!is_device_memory(to, bytes) || !streams.count(stream))
         return invalid_value;
     std::memset(to, byte, bytes);
+    return success;
+}
+
+EXPORT int hipEventCreate(event **made) {
+    *made = new event{};
+    events.insert(*made);
+    return success;
+}
+
+EXPORT int hipEventDestroy(event *e) {
+    if (!events.erase(e))
+        return invalid_handle;
+    delete e;
+    return success;
+}
+
+EXPORT int hipEventRecord(event *e, void *stream) {
+    if (!events.count(e) || !streams.count(stream))
+        return invalid_handle;
+    e->recorded = true;
+    e->time = std::chrono::steady_clock::now();
+    return success;
+}
+
+EXPORT int hipEventSynchronize(event *e) {
+    return events.count(e) && e->recorded ? success : invalid_handle;
+}
+
+EXPORT int hipEventElapsedTime(float *milliseconds, event *from, event *to) {
+    if (!events.count(from) || !events.count(to) || !from->recorded || !to->recorded)
+        return invalid_handle;
+    *milliseconds = std::chrono::duration<float, std::milli>(to->time - from->time).count();
     return success;
 }
 

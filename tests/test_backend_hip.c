@@ -81,6 +81,31 @@ Test(backend_hip, memory) {
     device->close(device);
 }
 
+Test(backend_hip, copies_and_marks) {
+    use_fake_hip("gfx942");
+    mla_device *device = open_device();
+    void *from, *to;
+    const char text[] = "within the device";
+    char back[sizeof text] = "";
+    double forward = 0, backward = 0;
+    cr_assert_eq(device->allocate(device, sizeof text, &from).code, MLA_OK);
+    cr_assert_eq(device->allocate(device, sizeof text, &to).code, MLA_OK);
+    cr_expect_eq(device->upload(device, from, text, sizeof text).code, MLA_OK);
+    cr_expect_eq(device->mark(device, 0).code, MLA_OK);
+    cr_expect_eq(device->copy(device, to, from, sizeof text).code, MLA_OK);
+    cr_expect_eq(device->mark(device, MLA_DEVICE_MARKS - 1).code, MLA_OK);
+    cr_expect_eq(device->elapsed(device, 0, MLA_DEVICE_MARKS - 1, &forward).code, MLA_OK);
+    cr_expect_eq(device->elapsed(device, MLA_DEVICE_MARKS - 1, 0, &backward).code, MLA_OK);
+    cr_expect(forward > 0 && forward < 10 && backward == -forward, "%g s, %g s", forward, backward);
+    cr_expect_eq(device->elapsed(device, 0, 1, &forward).code, MLA_EDEVICE);
+    cr_expect_eq(device->download(device, back, to, sizeof text).code, MLA_OK);
+    cr_expect_str_eq(back, text);
+    cr_expect_eq(device->copy(device, back, to, sizeof text).code, MLA_EDEVICE);
+    device->release(device, from);
+    device->release(device, to);
+    device->close(device);
+}
+
 Test(backend_hip, chooses_the_code_object) {
     const char *const archs[] = {"gfx90a", "gfx942", "gfx950"}, *const engines[] = {"cdna3", "cdna3", "cdna4"};
     for (int i = 0; i < 3; i++) {
