@@ -135,7 +135,7 @@ $(B)/%.o: %.cpp
 
 $(B)/gpu/kernels_%.o: gpu/kernels.hip
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS_ALL) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
+	$(CXX) $(CXXFLAGS_ALL) $(if $(findstring 3,$(OPT)),-O2) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
 
 $(B)/example_%.so: gpu/example_%.c
 	@mkdir -p $(@D)

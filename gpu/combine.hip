@@ -1,4 +1,4 @@
-/* The second pass: merges the partial results of a group's splits, and writes the rows that nobody else writes. A block is a group. */
+/* The second pass: merges the partial results of a group's splits, and writes the rows that nobody else writes. A block is a row. */
 #include "engine.h"
 #include "splitk_finish.h"
 
@@ -39,10 +39,10 @@ MLA_DEVICE void mla_combine_row(const mla_splitk_args &args, const mla_plan_grou
 }
 
 MLA_KERNEL(mla_combine, mla_splitk_args, MLA_COMBINE_THREADS) {
-    const mla_plan_group group = args.groups[mla_block()];
-    if (group.splits != 1)
-        for (int r = 0; r < group.rows; r++)
-            mla_combine_row(args, group, r);
+    const mla_plan_group group = args.groups[mla_block() / args.row_tile];
+    const int r = mla_block() % args.row_tile;
+    if (group.splits != 1 && r < group.rows)
+        mla_combine_row(args, group, r);
 }
 
 MLA_DEVICE_END

@@ -98,3 +98,7 @@ void mla_kernel_close(mla_kernel_handle *handle) {
     free(state);
     *handle = (mla_kernel_handle){0};
 }
+
+mla_contract mla_kernel_contract(const mla_kernel *kernel, const mla_problem *host) {
+    return kernel->contract_for ? kernel->contract_for(kernel, host) : kernel->contract;
+}

@@ -7,18 +7,25 @@
 
 #include "splitk_args.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every compiled kernel. To add a KV format: a line here, and its kernel in splitk.hip. */
+/*
+ * The compiled kernels, one a KV format: to add one, a line here, and its kernel in splitk.hip. Operands are bf16 or fp16. fp8 queries are exact in
+ * either, but fp16 ones are not exact in bf16, nor the other way round.
+ */
 static const struct {
-    mla_format q;
     mla_kv_format kv;
     const char *function;
+    mla_format operands; /* of the matrix unit: q, dequantised KV and P are of this type */
 } compiled[] = {
-    {MLA_BF16, MLA_KV_BF16, "mla_splitk_bf16"},
+    {MLA_KV_BF16, "mla_splitk_bf16", MLA_BF16},       {MLA_KV_FP16, "mla_splitk_fp16", MLA_FP16},
+    {MLA_KV_FP8, "mla_splitk_fp8", MLA_BF16},         {MLA_KV_FP8FNUZ, "mla_splitk_fp8fnuz", MLA_BF16},
+    {MLA_KV_FP8B656, "mla_splitk_fp8b656", MLA_BF16}, {MLA_KV_MXFP4, "mla_splitk_mxfp4", MLA_BF16},
 };
+#define NUM_COMPILED (sizeof compiled / sizeof *compiled)
 
 /* Byte offsets into the workspace. */
 typedef struct layout {
@@ -41,11 +48,13 @@ static int fail(mla_status status, char *reason, size_t reason_size) {
     return 1;
 }
 
-static const char *function_for(const mla_problem *p) {
-    for (size_t i = 0; i < sizeof compiled / sizeof *compiled; i++)
-        if (compiled[i].q == p->q_format && compiled[i].kv == p->kv_format)
-            return compiled[i].function;
-    return NULL;
+/* Index into `compiled`, NUM_COMPILED when there is none. */
+static size_t kernel_for(const mla_problem *p) {
+    const bool fp8 = p->q_format == MLA_FP8 || p->q_format == MLA_FP8FNUZ;
+    size_t i = 0;
+    while (i < NUM_COMPILED && !(compiled[i].kv == p->kv_format && (fp8 || compiled[i].operands == p->q_format)))
+        i++;
+    return i;
 }
 
 static mla_status make_plan(const splitk *s, const mla_problem *host, mla_plan *plan) {
@@ -80,8 +89,8 @@ static int32_t most_splits(const mla_plan *plan) {
 }
 
 static bool splitk_supports(const mla_kernel *kernel, const mla_problem *host, char *reason, size_t reason_size) {
-    if (!function_for(host)) {
-        snprintf(reason, reason_size, "q=%s kv=%s is not supported by splitk yet", mla_format_get(host->q_format)->name,
+    if (kernel_for(host) == NUM_COMPILED) {
+        snprintf(reason, reason_size, "q=%s is not exact in the operands of kv=%s", mla_format_get(host->q_format)->name,
                  mla_kv_format_get(host->kv_format)->name);
         return false;
     }
@@ -152,15 +161,16 @@ static mla_splitk_args arguments(const splitk *s, const mla_launch *launch) {
 
 static int splitk_run(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size) {
     splitk *s = kernel->context;
-    const char *function = function_for(launch->host);
-    if (!launch->workspace || launch->workspace != s->workspace || !function)
+    const size_t which = kernel_for(launch->host);
+    if (!launch->workspace || launch->workspace != s->workspace || which == NUM_COMPILED)
         return fail(mla_error(MLA_EINVAL, "run without a prepare of this problem and workspace"), reason, reason_size);
     const mla_engine *engine = s->launcher->engine;
     mla_splitk_args args = arguments(s, launch);
-    mla_status status =
-        s->launcher->launch(s->launcher, function, s->num_workers, engine->threads, engine->lds_bytes, &args, sizeof args, launch->stream);
+    mla_status status = s->launcher->launch(s->launcher, compiled[which].function, s->num_workers, engine->threads, engine->lds_bytes,
+                                            &args, sizeof args, launch->stream);
     if (status.code == MLA_OK && s->combines)
-        status = s->launcher->launch(s->launcher, "mla_combine", s->num_groups, MLA_COMBINE_THREADS, 0, &args, sizeof args, launch->stream);
+        status = s->launcher->launch(s->launcher, "mla_combine", s->num_groups * engine->row_tile, MLA_COMBINE_THREADS, 0, &args,
+                                     sizeof args, launch->stream);
     return status.code == MLA_OK ? 0 : fail(status, reason, reason_size);
 }
 
@@ -172,6 +182,38 @@ static mla_contract contract_of(const mla_launcher *launcher) {
     c.ftz = !emulated; /* gfx90a's matrix unit flushes subnormals, as does a fast exp2 elsewhere */
     c.tile = launcher->engine->kv_tile;
     c.max_splits = MLA_SPLITK_MAX_SPLITS;
+    return c;
+}
+
+/*
+ * Are dequantised KV exact in bf16? A per-tensor scale is applied after the products, and e2m1 times a power of two is exact; so is e4m3 unless a
+ * block's scale has a significand.
+ */
+static bool kv_is_exact(const mla_problem *host) {
+    if (host->kv_format != MLA_KV_FP8B656)
+        return true;
+    const size_t token_bytes = mla_kv_format_get(host->kv_format)->token_bytes;
+    for (int64_t slot = 0; slot < host->total_kv; slot++) {
+        float scales[4];
+        memcpy(scales, (const char *)host->kv + (size_t)slot * token_bytes + MLA_HEAD_DIM_V, sizeof scales);
+        for (int i = 0; i < 4; i++) {
+            int exponent;
+            const float significand = frexpf(scales[i], &exponent);
+            if (isfinite(scales[i]) && scales[i] != 0 && significand != 0.5f)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* One rounding to fp16 of the smallest weights is far from relative: P's type matters, and it is the operands'. */
+static mla_contract splitk_contract_for(const mla_kernel *kernel, const mla_problem *host) {
+    mla_contract c = kernel->contract;
+    const size_t which = kernel_for(host);
+    if (which < NUM_COMPILED) {
+        c.p = compiled[which].operands;
+        c.kv_dequant = kv_is_exact(host) ? MLA_NONE : compiled[which].operands;
+    }
     return c;
 }
 
@@ -189,6 +231,7 @@ mla_status mla_splitk_open(mla_launcher *launcher, const char *name, mla_kernel 
         .space = launcher->device->space,
         .contract = contract_of(launcher),
         .context = s,
+        .contract_for = splitk_contract_for,
         .supports = splitk_supports,
         .workspace = splitk_workspace,
         .prepare = splitk_prepare,

@@ -22,6 +22,11 @@ static const char *const cases[] = {
     "kv_len=90 q_len=2 page=topk:40 plan=fixed:2",               /* sparse, with absent entries */
     "kv_len=120 window=50 causal=1 q_len=2 sink=1.5 softcap=30", /* every score modifier */
     "kv_len=70 lse=2,+inf out=fp32 input=needle",                /* conventions */
+    "kv_len=70 q=fp16 kv=fp16 input=needle",
+    "kv_len=70 q=fp8 kv=fp8 input=needle",
+    "kv_len=70 q=fp8fnuz kv=fp8fnuz page=16",
+    "kv_len=70 kv=fp8b656 page=64 input=needle",
+    "kv_len=70 kv=mxfp4 scale_stride=32 page=16 input=needle",
 };
 
 static void open_subject(mla_subject *subject, const char *spec) {
@@ -61,9 +66,9 @@ ParameterizedTest(int *engine, splitk, within_the_bound) {
 Test(splitk, says_what_it_cannot_do) {
     mla_subject subject;
     open_subject(&subject, engines[0]);
-    mla_result result = run(&subject, "kv_len=64 q=fp8 kv=mxfp4");
+    mla_result result = run(&subject, "kv_len=64 q=fp16 kv=mxfp4");
     cr_expect_eq(result.verdict.status, MLA_SKIPPED);
-    cr_expect_str_eq(result.verdict.reason, "q=fp8 kv=mxfp4 is not supported by splitk yet");
+    cr_expect_str_eq(result.verdict.reason, "q=fp16 is not exact in the operands of kv=mxfp4");
     mla_result_free(&result);
     result = run(&subject, "kv_len=2000 plan=size:1");
     cr_expect_eq(result.verdict.status, MLA_SKIPPED);

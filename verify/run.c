@@ -151,13 +151,14 @@ static mla_status check_integrity(const launch *l, mla_integrity *integrity) {
 
 static mla_status compare_slabs(const launch *l, mla_progress *progress, mla_measure *measure) {
     const mla_problem *p = &l->inputs.problem;
+    const mla_contract contract = mla_kernel_contract(l->kernel, p);
     mla_status status = mla_measure_init(measure, p);
     int64_t slab = p->heads < SLAB_ROWS ? SLAB_ROWS / p->heads : 1;
     for (int64_t token = 0; token < p->total_q && status.code == MLA_OK; token += slab) {
         mla_progress_update(progress, (double)token / (double)p->total_q);
         mla_truth truth = {0};
         int64_t tokens = p->total_q - token < slab ? p->total_q - token : slab;
-        status = mla_oracle_run(p, &l->kernel->contract, token, tokens, &truth);
+        status = mla_oracle_run(p, &contract, token, tokens, &truth);
         if (status.code == MLA_OK)
             mla_compare(p, &truth, &l->result, measure);
         mla_truth_free(&truth);
