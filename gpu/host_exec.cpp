@@ -1,5 +1,5 @@
 /*
- * The machine behind host execution: fibers, their rendezvous, LDS, asynchronous copies and the matrix units.
+ * The machine behind host execution: fibers, their rendezvous, LDS and asynchronous copies. (What waves do when they have met: host_matrix.cpp.)
  *
  * A block runs on one OS thread, in rounds. In a round each lane of one wave runs until its next rendezvous and then jumps straight to the next
  * lane; the last one performs the step for the whole wave, and a wave is chosen for the next round. So a wave may run as far ahead of the
@@ -69,8 +69,10 @@ class Stacks {
         memory_ = static_cast<char *>(memory);
         count_ = count;
         for (size_t i = 0; i < count; ++i)
-            if (mprotect(memory_ + i * stride(), page(), PROT_NONE))
+            if (mprotect(memory_ + i * stride(), page(), PROT_NONE)) {
+                release();
                 throw std::bad_alloc();
+            }
     }
 
     char *bottom(size_t i) const { return memory_ + i * stride() + page(); }
