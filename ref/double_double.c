@@ -22,8 +22,8 @@ static mla_dd expm1_reduced(mla_dd r) {
 
 /* exp(x) = 2^k exp(r), r = x - k ln 2: the error of k ln 2 is below 1024 * 2^-107. */
 mla_dd mla_dd_exp(mla_dd x) {
-    if (!(x.hi >= -700))
-        return (mla_dd){x.hi < -700 ? 0 : x.hi, 0};
+    if (!(x.hi >= -600))
+        return (mla_dd){x.hi < -600 ? 0 : x.hi, 0};
     if (x.hi > 709)
         return (mla_dd){INFINITY, 0};
     const double k = floor(x.hi / MLA_DD_LN_2.hi + 0.5);

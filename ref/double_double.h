@@ -80,7 +80,7 @@ static inline mla_dd mla_dd_scale(mla_dd x, double power) {
 }
 
 /*
- * Relative error at most 2^-95. exp: 0 below -700, infinity above 709. log: -infinity at 0, NaN below, an argument near 1 included. tanh: 1 from 40 on.
+ * Relative error at most 2^-94. exp: 0 below -600, infinity above 709. log: -infinity at 0, NaN below, an argument near 1 included. tanh: 1 from 40 on.
  * NaN gives NaN.
  */
 mla_dd mla_dd_exp(mla_dd x);

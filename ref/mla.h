@@ -305,6 +305,30 @@ void mla_truth_free(mla_truth *truth);
 mla_status mla_exact_row(const mla_problem *problem, int64_t q_token, int32_t head, int precision, double *out, double *abs,
                          double *lse) MLA_CHECKED;
 
+/* One row rounded once to float, to nearest, ties to even, whatever precision it takes; zeros are +0. out [512]; lse by the problem's convention. */
+mla_status mla_exact_row_f32(const mla_problem *problem, int64_t q_token, int32_t head, float *out, float *lse) MLA_CHECKED;
+
+/* ---- fixed (fixed.c) ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Truth for files: the same bytes from any processor, compiler, BLAS, libm and number of threads. Row r here is row first_token * heads + r there.
+ * A bound holds for the distance to the float beside it: that float's own rounding is added, and the sum rounded up.
+ */
+typedef struct mla_fixed_truth {
+    int64_t first_token, tokens, rows; /* rows = tokens * heads */
+    float *out;                        /* [rows, 512] correctly rounded; zeros are +0 */
+    float *bound;                      /* [rows, 512] */
+    float *lse;                        /* [rows] correctly rounded, in the problem's base; an empty row has the problem's infinity */
+    float *lse_bound;                  /* [rows] in the problem's base */
+    int64_t doubtful;                  /* rows that double-double could not round, and MPFR did */
+} mla_fixed_truth;
+
+/* As mla_oracle_run; free with mla_fixed_truth_free. */
+mla_status mla_fixed_run(const mla_problem *problem, const mla_contract *contract, int64_t first_token, int64_t tokens,
+                         mla_fixed_truth *truth) MLA_CHECKED;
+/* Frees the arrays; a zeroed or freed truth is allowed. */
+void mla_fixed_truth_free(mla_fixed_truth *truth);
+
 /* ---- merge (merge.c) ----------------------------------------------------------------------------------------------------------------- */
 
 /*
