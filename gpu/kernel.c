@@ -102,3 +102,18 @@ void mla_kernel_close(mla_kernel_handle *handle) {
 mla_contract mla_kernel_contract(const mla_kernel *kernel, const mla_problem *host) {
     return kernel->contract_for ? kernel->contract_for(kernel, host) : kernel->contract;
 }
+
+typedef int kernel_call(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size);
+
+static mla_status call(const mla_kernel *kernel, const char *what, kernel_call *function, const mla_launch *launch) {
+    char reason[200] = "no reason given";
+    return function(kernel, launch, reason, sizeof reason) == 0 ? mla_ok() : mla_error(MLA_EDEVICE, "%s failed: %s", what, reason);
+}
+
+mla_status mla_kernel_prepare(const mla_kernel *kernel, const mla_launch *launch) {
+    return kernel->prepare ? call(kernel, "prepare", kernel->prepare, launch) : mla_ok();
+}
+
+mla_status mla_kernel_run(const mla_kernel *kernel, const mla_launch *launch) {
+    return call(kernel, "run", kernel->run, launch);
+}

@@ -102,6 +102,9 @@ void mla_kernel_close(mla_kernel_handle *handle);
 
 /* What the kernel declares for this problem. */
 mla_contract mla_kernel_contract(const mla_kernel *kernel, const mla_problem *host);
+/* The kernel's own calls, with their reason as a message. A kernel without `prepare` has nothing to prepare. */
+mla_status mla_kernel_prepare(const mla_kernel *kernel, const mla_launch *launch) MLA_CHECKED;
+mla_status mla_kernel_run(const mla_kernel *kernel, const mla_launch *launch) MLA_CHECKED;
 
 /* ---- split plan (plan.c) ----------------------------------------------------------------------------------------------------------- */
 
