@@ -478,7 +478,9 @@ static mla_status find_batch(mla_case *c) {
         return mla_error(MLA_EINVAL, "kv_len has %d lengths, but batch is %d", kv_lengths, given);
     if (q_lengths != 1 && kv_lengths != 1 && q_lengths != kv_lengths)
         return mla_error(MLA_EINVAL, "q_len has %d lengths, but kv_len has %d", q_lengths, kv_lengths);
-    c->batch = given > 0 ? given : q_lengths > kv_lengths ? q_lengths : kv_lengths;
+    c->batch = given > 0 ? given : 1;
+    c->batch = q_lengths > c->batch ? q_lengths : c->batch;
+    c->batch = kv_lengths > c->batch ? kv_lengths : c->batch;
     shorten(&c->q_len_list);
     shorten(&c->kv_len_list);
     return mla_ok();

@@ -123,7 +123,7 @@ static int plant(int64_t n, int64_t causal_end, int64_t window_begin, int64_t pl
  * stay below 256, so every mean is exact in bf16. Rows that see no key stay empty, whatever the other rows of the sequence see.
  */
 #define LIVE 1.0f
-#define DEAD -6.0f
+#define DEAD (-6.0f)
 #define SPARSE_COLUMNS 4 /* a list must hold the live tokens of all its columns: MLA_MAX_LISTINGS / 4 each */
 
 static int32_t columns_per_token(const mla_values *values, int32_t q_len) {
