@@ -14,7 +14,11 @@ typedef struct mla_inputs {
     mla_buffer q, qo_indptr, kv, kv_block_scales, kv_indptr, block_table, kv_indices, topk_indices, sink;
 } mla_inputs;
 
-/* Free with mla_inputs_free, also after failure. Slots that no sequence owns hold NaN codes, unused table entries garbage. */
+/*
+ * Free with mla_inputs_free, also after failure. Slots that no sequence owns, last pages' tails and padding rows of q hold NaN codes, unused table
+ * entries garbage. Paged, listed and sparse tokens lie in pseudo-random slots, some of them spare. MLA_EINVAL: q's format cannot hold what the
+ * case's scale needs; MLA_ENOMEM names tensor and size.
+ */
 mla_status mla_inputs_make(const mla_case *c, mla_inputs *inputs) MLA_CHECKED;
 void mla_inputs_free(mla_inputs *inputs);
 
