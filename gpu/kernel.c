@@ -1,4 +1,5 @@
-/* Kernels by name: reference, splitk@MACHINE, or the path of a plug-in. */
+/* Kernels by name: reference, oracle, splitk@MACHINE, or the path of a plug-in. */
+#include "oracle_kernel.h"
 #include "plugin.h"
 #include "splitk.h"
 
@@ -68,12 +69,16 @@ static mla_status open_spec(const char *spec, opened *state, mla_kernel_handle *
         return open_plugin(spec, state, handle);
     if (!strcmp(spec, "reference"))
         return open_reference(handle);
+    if (!strcmp(spec, "oracle")) {
+        handle->kernel = mla_oracle_kernel();
+        return mla_device_open(MLA_SPACE_HOST, &handle->device);
+    }
     if (!strncmp(spec, "splitk@", 7))
         return open_splitk(spec, state, handle);
-    return mla_error(
-        MLA_EINVAL,
-        "no kernel '%s': reference, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia, splitk@amd, or a plug-in's path (it contains a '/')",
-        spec);
+    return mla_error(MLA_EINVAL,
+                     "no kernel '%s': reference, oracle, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia, splitk@amd, or a plug-in's path "
+                     "(it contains a '/')",
+                     spec);
 }
 
 mla_status mla_kernel_open(const char *spec, mla_kernel_handle *handle) {
