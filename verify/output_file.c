@@ -65,17 +65,33 @@ static mla_status write_in_place(const char *path, const char *text, size_t byte
     return good ? mla_ok() : mla_error(MLA_EIO, "cannot write %s: %s", path, strerror(reason));
 }
 
-static mla_status write_and_rename(const char *path, char *temporary, const char *text, size_t bytes) {
+static bool write_parts(int fd, const mla_output_part *parts, int count) {
+    bool good = true;
+    for (int i = 0; i < count && good; i++)
+        good = write_all(fd, parts[i].data, parts[i].bytes);
+    return good;
+}
+
+static mla_status write_and_rename(const char *path, char *temporary, const mla_output_part *parts, int count) {
     int fd = mkstemp(temporary);
     if (fd < 0)
         return mla_error(MLA_EIO, "cannot write %s: %s", path, strerror(errno));
-    bool good = write_all(fd, text, bytes) && open_to_all(fd) && fsync(fd) == 0;
+    bool good = write_parts(fd, parts, count) && open_to_all(fd) && fsync(fd) == 0;
     good = close(fd) == 0 && good;
     good = good && rename(temporary, path) == 0;
     if (good)
         return mla_ok();
     mla_status status = mla_error(MLA_EIO, "cannot write %s: %s", path, strerror(errno));
     unlink(temporary);
+    return status;
+}
+
+mla_status mla_output_file_write_parts(const char *path, const mla_output_part *parts, int count) {
+    char *temporary = NULL;
+    if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
+        return mla_error(MLA_ENOMEM, "no memory for a file name");
+    mla_status status = write_and_rename(path, temporary, parts, count);
+    free(temporary);
     return status;
 }
 
@@ -87,10 +103,5 @@ mla_status mla_output_file_write(const char *path, const char *text, size_t byte
     struct stat info;
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return write_in_place(path, text, bytes);
-    char *temporary = NULL;
-    if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
-        return mla_error(MLA_ENOMEM, "no memory for a file name");
-    mla_status status = write_and_rename(path, temporary, text, bytes);
-    free(temporary);
-    return status;
+    return mla_output_file_write_parts(path, &(mla_output_part){text, bytes}, 1);
 }

@@ -9,4 +9,12 @@ mla_status mla_output_file_check(const char *path) MLA_CHECKED;
 /* Writes to a temporary name in the same folder, syncs and renames. On failure `path` is as it was and nothing is left behind. */
 mla_status mla_output_file_write(const char *path, const char *text, size_t bytes) MLA_CHECKED;
 
+typedef struct mla_output_part {
+    const void *data;
+    size_t bytes;
+} mla_output_part;
+
+/* The same of several parts, one after another, to a regular file. */
+mla_status mla_output_file_write_parts(const char *path, const mla_output_part *parts, int count) MLA_CHECKED;
+
 #endif

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "replica.h"
-
-#define SLAB_ROWS 8192
+#include "slabs.h"
 
 typedef struct launch {
     const mla_kernel *kernel;
@@ -77,21 +76,23 @@ static mla_status check_integrity(const launch *l, mla_integrity *integrity) {
     return status;
 }
 
-static mla_status compare_slabs(const launch *l, mla_progress *progress, mla_measure *measure) {
+typedef struct comparison {
+    const launch *launch;
+    mla_measure *measure;
+} comparison;
+
+static mla_status compare_slab(void *context, const mla_truth *truth) {
+    const comparison *c = context;
+    mla_compare(&c->launch->inputs.problem, truth, &c->launch->result, c->measure);
+    return mla_ok();
+}
+
+static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_measure *measure) {
     const mla_problem *p = &l->inputs.problem;
     const mla_contract contract = mla_kernel_contract(l->kernel, p);
-    mla_status status = mla_measure_init(measure, p);
-    int64_t slab = p->heads < SLAB_ROWS ? SLAB_ROWS / p->heads : 1;
-    for (int64_t token = 0; token < p->total_q && status.code == MLA_OK; token += slab) {
-        mla_progress_update(progress, (double)token / (double)p->total_q);
-        mla_truth truth = {0};
-        int64_t tokens = p->total_q - token < slab ? p->total_q - token : slab;
-        status = mla_oracle_run(p, &contract, token, tokens, &truth);
-        if (status.code == MLA_OK)
-            mla_compare(p, &truth, &l->result, measure);
-        mla_truth_free(&truth);
-    }
-    return status;
+    comparison c = {l, measure};
+    const mla_status status = mla_measure_init(measure, p);
+    return status.code == MLA_OK ? mla_slabs_visit(p, &contract, progress, compare_slab, &c) : status;
 }
 
 static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_result *result) {
@@ -106,7 +107,7 @@ static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_resu
     if (status.code == MLA_OK)
         status = download(l);
     if (status.code == MLA_OK)
-        status = compare_slabs(l, progress, &result->measure);
+        status = measure_outputs(l, progress, &result->measure);
     result->measured = status.code == MLA_OK;
     return status;
 }
