@@ -64,8 +64,8 @@ static mla_status set_json(mla_selection *s, const char *path) {
     return mla_output_file_check(path);
 }
 
-static mla_status set_option(mla_selection *s, int option, const char *value, const mla_own_options *own) {
-    switch (option) {
+mla_status mla_selection_set(mla_selection *s, int letter, const char *value) {
+    switch (letter) {
     case 'k':
         return add_subject(s, value);
     case 'c':
@@ -81,26 +81,35 @@ static mla_status set_option(mla_selection *s, int option, const char *value, co
     case 'q':
         s->quiet = true;
         return mla_ok();
-    case 'h':
+    default:
         s->help = true;
         return mla_ok();
-    default:
-        return own->set(own->context, option, value);
     }
 }
 
-static mla_status check(mla_selection *s, int argc, char **argv) {
-    if (optind < argc)
-        return mla_error(MLA_EINVAL, "unexpected argument: %s", argv[optind]);
+static bool is_own(const mla_own_options *own, int letter) {
+    for (int i = 0; own && i < own->count; i++)
+        if (own->list[i].val == letter)
+            return true;
+    return false;
+}
+
+mla_status mla_selection_draw(mla_selection *s) {
     if (s->seed_given && !s->random)
         return mla_error(MLA_EINVAL, "--seed needs --random");
-    if (s->num_subjects == 0)
-        return mla_error(MLA_EINVAL, "no kernel: give --kernel");
     if (s->random)
         TRY(mla_case_list_random(&s->cases, (int)s->random, s->seed));
     if (s->cases.count == 0)
         return mla_error(MLA_EINVAL, "no case to run: give --case, --cases or --random");
     return mla_ok();
+}
+
+static mla_status check(mla_selection *s, int argc, char **argv) {
+    if (optind < argc)
+        return mla_error(MLA_EINVAL, "unexpected argument: %s", argv[optind]);
+    if (s->num_subjects == 0)
+        return mla_error(MLA_EINVAL, "no kernel: give --kernel");
+    return mla_selection_draw(s);
 }
 
 mla_exit mla_selection_parse(mla_selection *s, int argc, char **argv, const mla_own_options *own) {
@@ -114,7 +123,7 @@ mla_exit mla_selection_parse(mla_selection *s, int argc, char **argv, const mla_
     for (int option; (option = getopt_long(argc, argv, ":qh", options, NULL)) != -1;) {
         if (option == '?' || option == ':')
             return mla_option_error(option, argv);
-        const mla_status status = set_option(s, option, optarg, own);
+        const mla_status status = is_own(own, option) ? own->set(own->context, option, optarg) : mla_selection_set(s, option, optarg);
         if (status.code != MLA_OK)
             return mla_usage_error("%s", status.message);
         if (s->help)

@@ -30,6 +30,11 @@ typedef struct mla_own_options {
 /* The options' lines in a command's help. */
 extern const char mla_selection_help[];
 
+/* For a command with a list of options of its own: takes one that a selection has, by its letter. A failed status is a usage error. */
+mla_status mla_selection_set(mla_selection *selection, int letter, const char *value) MLA_CHECKED;
+/* After the last option: draws the random cases. There must be a case. */
+mla_status mla_selection_draw(mla_selection *selection) MLA_CHECKED;
+
 /* Reads argv into a zeroed selection; `own` may be NULL. Reports an error itself, as MLA_EXIT_USAGE; stops at --help. */
 mla_exit mla_selection_parse(mla_selection *selection, int argc, char **argv, const mla_own_options *own);
 /* A kernel that exists but cannot run here stays closed: its cases are skipped. Reports an error itself, as MLA_EXIT_USAGE. */
