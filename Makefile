@@ -10,6 +10,7 @@ ROCM_PATH ?= /opt/rocm#    ROCm 6 or 7, when there is one
 CUDA_HOME ?= /usr/local/cuda# CUDA 12 or 13, when there is one
 AMD_ARCHS ?= gfx90a gfx942 gfx950# AMD targets to compile for
 NVIDIA_ARCHS ?= 80 90#     compute capabilities to compile for
+V        ?=#                set to 1 to see the commands
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
 
@@ -122,44 +123,50 @@ clean: ## remove build/
 	rm -rf $(ROOT)
 
 # ---- rules ----------------------------------------------------------------------------------------------------------------------------------------
+Q := $(if $(V),,@)
+BEGIN = @mkdir -p $(@D)$(if $(V),, && echo "  $@")
+
 $(B)/mla-verify: $(SUITE_OBJ) $(B)/verify/main.o
-	$(LINK) -o $@ $^ $(LIBS)
+	$(BEGIN)
+	$(Q)$(LINK) -o $@ $^ $(LIBS)
 
 $(B)/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -c -o $@ $<
+	$(BEGIN)
+	$(Q)$(CC) $(CFLAGS_ALL) -c -o $@ $<
 
 $(B)/%.o: %.cpp
-	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
+	$(BEGIN)
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -c -o $@ $<
 
 # -O3 compiles six times as long here and runs no faster.
 $(B)/gpu/kernels_%.o: gpu/kernels.hip
-	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS_ALL) $(OPT:-O3=-O2) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
+	$(BEGIN)
+	$(Q)$(CXX) $(CXXFLAGS_ALL) $(OPT:-O3=-O2) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
 
 $(B)/example_%.so: gpu/example_%.c
-	@mkdir -p $(@D)
-	$(CC) -std=c11 $(OPT) -g $(WARN) -ffp-contract=off -fPIC -fvisibility=hidden -MMD -MP -shared -o $@ $< -lm
+	$(BEGIN)
+	$(Q)$(CC) -std=c11 $(OPT) -g $(WARN) -ffp-contract=off -fPIC -fvisibility=hidden -MMD -MP -shared -o $@ $< -lm
 
 $(B)/tests/%: $(B)/tests/%.o $(SUPPORT_OBJ) $(SUITE_OBJ)
-	$(LINK) -o $@ $^ -lcriterion $(LIBS)
+	$(BEGIN)
+	$(Q)$(LINK) -o $@ $^ -lcriterion $(LIBS)
 
 $(B)/tests/fake_hip.so: $(B)/tests/fake_hip.o $(HOST_OBJ) $(B)/gpu/engine.o $(B)/ref/status.o
-	$(CXX) -shared -fopenmp $(SANITIZE) -o $@ $^ -lboost_context
+	$(BEGIN)
+	$(Q)$(CXX) -shared -fopenmp $(SANITIZE) -o $@ $^ -lboost_context
 
 $(ROOT)/gpu/%.co: gpu/kernels.hip $(DEVICE_SRC)
-	@mkdir -p $(@D)
-	$(AMD_CLANG) -x hip --offload-arch=$* --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++17 \
+	$(BEGIN)
+	$(Q)$(AMD_CLANG) -x hip --offload-arch=$* --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++17 \
 	  -mcode-object-version=5 -DMLA_ENGINE_$(if $(filter gfx950,$*),CDNA4,CDNA3) -o $@ $<
 
 $(ROOT)/gpu/nvidia.fatbin: gpu/kernels.hip $(DEVICE_SRC)
-	@mkdir -p $(@D)
-	$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_MMA $(foreach a,$(NVIDIA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -fatbin -o $@ $<
+	$(BEGIN)
+	$(Q)$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_MMA $(foreach a,$(NVIDIA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -fatbin -o $@ $<
 
 $(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGE)
-	@mkdir -p $(@D)
-	$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -Wa,-I,$(ROOT)/gpu -o $@ $<
+	$(BEGIN)
+	$(Q)$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -Wa,-I,$(ROOT)/gpu -o $@ $<
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 endif
