@@ -81,28 +81,35 @@ static void host_close(mla_device *device) {
     free(device->state);
 }
 
-/* Processors that share processor 0's last-level cache: the bits of a mask like "00000000,0000ffff"; 0 when unknown. */
-static int cache_sharers(void) {
-    char mask[4096] = "";
-    int sharers = 0;
-    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map", "r");
-    if (!file)
-        return 0;
-    if (!fgets(mask, sizeof mask, file))
-        mask[0] = '\0';
-    fclose(file);
-    for (const char *c = mask; *c; c++)
-        sharers += *c == ',' || *c == '\n' ? 0 : __builtin_popcount((unsigned)strtoul((char[]){*c, '\0'}, NULL, 16));
-    return sharers;
+/* What the system says of processor 0's last-level cache; "" when it does not. `line` holds `size`. */
+static void read_cache_line(const char *name, char *line, int size) {
+    char path[80];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index3/%s", name);
+    FILE *file = fopen(path, "r");
+    if (!file || !fgets(line, size, file))
+        line[0] = '\0';
+    if (file)
+        fclose(file);
 }
 
-/* Of all processors together. */
+/* Bits of a mask like "00000000,0000ffff". */
+static int count_bits(const char *mask) {
+    int bits = 0;
+    for (const char *c = mask; *c; c++)
+        bits += *c == ',' || *c == '\n' ? 0 : __builtin_popcountl(strtoul((char[]){*c, '\0'}, NULL, 16));
+    return bits;
+}
+
+/* The last-level caches of all processors together. */
 static size_t host_cache(void) {
-    const long one = sysconf(_SC_LEVEL3_CACHE_SIZE), processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const int sharers = cache_sharers();
-    if (one <= 0)
+    char size[32], sharers[4096];
+    read_cache_line("size", size, sizeof size);
+    read_cache_line("shared_cpu_map", sharers, sizeof sharers);
+    const size_t kib = strtoul(size, NULL, 10), sharing = (size_t)count_bits(sharers);
+    const size_t processors = (size_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (kib == 0)
         return UNKNOWN_CACHE;
-    return (size_t)one * (size_t)(sharers > 0 && processors > sharers ? (processors + sharers - 1) / sharers : 1);
+    return kib * 1024 * (sharing > 0 && processors > sharing ? (processors + sharing - 1) / sharing : 1);
 }
 
 mla_status mla_host_device_open(mla_device **device) {

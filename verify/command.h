@@ -18,6 +18,7 @@ typedef struct mla_command {
 } mla_command;
 
 mla_exit mla_command_run(int argc, char **argv);
+mla_exit mla_command_bench(int argc, char **argv);
 mla_exit mla_command_info(int argc, char **argv);
 
 /* One line on stderr, "mla-verify: ...", control characters blanked. Returns MLA_EXIT_USAGE. */

@@ -5,6 +5,7 @@
 
 static const mla_command commands[] = {
     {"run", "grade kernels on cases against the fp64 oracle", mla_command_run},
+    {"bench", "grade kernels, and time those that pass", mla_command_bench},
     {"info", "what this build and this machine can run", mla_command_info},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

@@ -1,0 +1,199 @@
+/* mla-verify bench: devices are measured first, then cases are graded and timed one by one, then ratios are held against their limits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../ref/try.h"
+#include "output_file.h"
+#include "report_bench.h"
+#include "selection.h"
+
+static const char usage[] =
+    "Grades kernels as `run` does, and times those that pass, beside what this device reaches in copies and matrix products.\n"
+    "\n"
+    "usage: mla-verify bench --kernel KERNEL... CASES... [OPTION...]\n"
+    "\n"
+    "  --repeat N       launches of each kind (default: as many as the time allows, 5 at least)\n"
+    "  --seconds S      time for each kind of launch (default 0.5)\n"
+    "  --require        fail when a ratio that this project promises of its CPU code is outside its limits (data/cpu.cases)\n";
+static const char exits[] =
+    "\n"
+    "cold: launches go round copies of the inputs, several times the last-level cache; warm: one copy; cold+plan: with the "
+    "kernel's `prepare`.\n"
+    "bytes: every visible key of a sequence once, q and out; flop: 2176 a visible key, query token and head. No kernel is "
+    "faster than the floor,\n"
+    "the larger of bytes / (copied bytes a second) and flop / (matrix flop a second). Times are of the device's own clock.\n"
+    "\n"
+    "exit: 0 all that ran passed   1 a case FAILED or ended in ERROR, or --require and a limit was missed\n"
+    "      2 bad usage or input    3 nothing could run, or --require and no limit applied\n";
+
+#define MAX_LIMITS (int)(sizeof((mla_bench_report){0}.ratios) / sizeof(double))
+
+typedef struct bench_run {
+    mla_selection selection;
+    mla_bench_options options;
+    bool require;
+    FILE *text;
+    mla_progress progress;
+    mla_bench_report report;
+    mla_bench_result *results;
+    mla_subject oracle; /* timed beside the reference where a limit asks for it */
+} bench_run;
+
+/* ---- options -------------------------------------------------------------------------------------------------------------------------- */
+
+static mla_status set_seconds(bench_run *b, const char *text) {
+    char *end;
+    b->options.seconds = strtod(text, &end);
+    if (end == text || *end || !(b->options.seconds > 0 && b->options.seconds <= 3600))
+        return mla_error(MLA_EINVAL, "--seconds %s: expected a number above 0, up to 3600", text);
+    return mla_ok();
+}
+
+static mla_status set_option(void *context, int option, const char *value) {
+    bench_run *b = context;
+    uint64_t repeat = 0;
+    if (option == 'S')
+        return set_seconds(b, value);
+    if (option == 'R') {
+        b->require = true;
+        return mla_ok();
+    }
+    TRY(mla_option_unsigned("--repeat", value, 1, MLA_BENCH_MOST, &repeat));
+    b->options.repeat = (int)repeat;
+    return mla_ok();
+}
+
+static mla_exit parse(bench_run *b, int argc, char **argv) {
+    static const struct option options[] = {
+        {"repeat", required_argument, NULL, 'N'}, {"seconds", required_argument, NULL, 'S'}, {"require", no_argument, NULL, 'R'}};
+    const mla_own_options own = {.list = options, .count = 3, .set = set_option, .context = b};
+    return mla_selection_parse(&b->selection, argc, argv, &own);
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------------------------------- */
+
+static mla_status measure_devices(bench_run *b) {
+    for (const mla_subject *s = b->selection.subjects; s < b->selection.subjects + b->selection.num_subjects; s++) {
+        if (s->opened.code != MLA_OK || b->report.devices[s->handle.kernel->space].device)
+            continue;
+        mla_bench_device *d = &b->report.devices[s->handle.kernel->space];
+        TRY(mla_yardstick_measure(s->handle.device, &d->yardstick));
+        d->device = s->handle.device;
+        mla_bench_text_device(b->text, d);
+    }
+    return mla_ok();
+}
+
+static void bench_pair(bench_run *b, const mla_subject *subject, const mla_case *test, bool first) {
+    mla_bench_result *r = &b->results[b->report.num_results++];
+    const mla_space space = subject->opened.code == MLA_OK ? subject->handle.kernel->space : MLA_SPACE_HOST;
+    mla_bench_case(subject, test, &b->options, &b->report.devices[space].yardstick, &b->progress, r);
+    mla_progress_clear(&b->progress);
+    mla_bench_text_result(b->text, r, first);
+}
+
+static bool is_named(const mla_selection *s, const char *kernel) {
+    for (int k = 0; k < s->num_subjects; k++)
+        if (strcmp(s->subjects[k].spec, kernel) == 0)
+            return true;
+    return false;
+}
+
+static void bench_case(bench_run *b, const mla_case *test) {
+    const mla_selection *s = &b->selection;
+    const bool with_oracle = is_named(s, "reference") && !is_named(s, "oracle");
+    for (int k = 0; k < s->num_subjects; k++) {
+        bench_pair(b, &s->subjects[k], test, k == 0);
+        mla_progress_step(&b->progress);
+    }
+    const char *line = b->results[b->report.num_results - 1].case_line;
+    if (with_oracle && line && mla_speed_limited("oracle", line))
+        bench_pair(b, &b->oracle, test, false);
+}
+
+/* Ratios of the fastest cold launches: whatever disturbs a machine only ever adds time. */
+static mla_status find_ratios(bench_run *b) {
+    mla_speed *speeds = calloc((size_t)b->report.num_results, sizeof *speeds);
+    int count = 0;
+    if (!speeds)
+        return mla_error(MLA_ENOMEM, "no memory for ratios");
+    for (const mla_bench_result *r = b->results; r < b->results + b->report.num_results; r++)
+        if (r->timing[MLA_BENCH_COLD].launches > 0)
+            speeds[count++] = (mla_speed){r->kernel, r->case_line, (double)r->work.flops / r->timing[MLA_BENCH_COLD].min};
+    const double sgemm = b->report.devices[MLA_SPACE_HOST].yardstick.fastest_matrix_rate;
+    for (int i = 0; i < mla_num_speed_limits && i < MAX_LIMITS; i++)
+        b->report.ratios[i] = mla_speed_ratio(&mla_speed_limits[i], speeds, count, sgemm);
+    free(speeds);
+    return mla_ok();
+}
+
+static mla_status run_all(bench_run *b) {
+    const mla_selection *s = &b->selection;
+    b->results = calloc((size_t)s->cases.count * (size_t)(s->num_subjects + 1), sizeof *b->results);
+    if (!b->results)
+        return mla_error(MLA_ENOMEM, "no memory for results");
+    b->report.results = b->results;
+    TRY(mla_kernel_open(b->oracle.spec, &b->oracle.handle));
+    b->oracle.opened = mla_ok();
+    TRY(measure_devices(b));
+    mla_progress_begin(&b->progress, (int64_t)s->cases.count * s->num_subjects, s->quiet);
+    for (int i = 0; i < s->cases.count; i++)
+        bench_case(b, &s->cases.cases[i]);
+    mla_progress_clear(&b->progress);
+    TRY(find_ratios(b));
+    mla_bench_text_limits(b->text, &b->report);
+    if (!s->json)
+        return mla_ok();
+    char *json = mla_bench_json(&b->report);
+    mla_status status = json ? mla_output_file_write(s->json, json, strlen(json)) : mla_error(MLA_ENOMEM, "no memory for the JSON report");
+    free(json);
+    return status;
+}
+
+/* ---- the verdict ------------------------------------------------------------------------------------------------------------------------ */
+
+static mla_exit exit_code(const bench_run *b) {
+    bool wrong = false, timed = false, missed = false, limited = false;
+    for (const mla_bench_result *r = b->results; r < b->results + b->report.num_results; r++) {
+        wrong |= r->verdict.status == MLA_FAILED || r->verdict.status == MLA_ERROR;
+        timed |= r->verdict.status == MLA_PASSED;
+    }
+    for (int i = 0; i < mla_num_speed_limits; i++) {
+        limited |= b->report.ratios[i] != 0;
+        missed |= b->report.ratios[i] != 0 && !mla_speed_within(&mla_speed_limits[i], b->report.ratios[i]);
+    }
+    if (wrong || (b->require && missed))
+        return MLA_EXIT_MISMATCH;
+    return timed && (limited || !b->require) ? MLA_EXIT_PASSED : MLA_EXIT_NOTHING;
+}
+
+static void bench_free(bench_run *b) {
+    for (int i = 0; i < b->report.num_results; i++)
+        mla_bench_result_free(&b->results[i]);
+    free(b->results);
+    if (b->oracle.opened.code == MLA_OK)
+        mla_kernel_close(&b->oracle.handle);
+    mla_selection_free(&b->selection);
+}
+
+static mla_exit run(bench_run *b) {
+    b->text = mla_selection_text(&b->selection);
+    const mla_status status = run_all(b);
+    return status.code == MLA_OK ? mla_finish_stdout(exit_code(b)) : mla_usage_error("%s", status.message);
+}
+
+mla_exit mla_command_bench(int argc, char **argv) {
+    bench_run b = {.options.seconds = 0.5, .oracle = {.spec = "oracle", .opened = mla_error(MLA_EDEVICE, "not opened")}};
+    mla_exit code = parse(&b, argc, argv);
+    if (b.selection.help && code == MLA_EXIT_PASSED) {
+        printf("%s%s%s", usage, mla_selection_help, exits);
+        code = mla_finish_stdout(MLA_EXIT_PASSED);
+    } else if (code == MLA_EXIT_PASSED) {
+        code = mla_selection_open(&b.selection);
+        if (code == MLA_EXIT_PASSED)
+            code = run(&b);
+    }
+    bench_free(&b);
+    return code;
+}

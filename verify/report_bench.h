@@ -1,0 +1,39 @@
+/* Timings as text and as JSON. Nothing is measured or judged here. */
+#ifndef MLA_REPORT_BENCH_H
+#define MLA_REPORT_BENCH_H
+
+#include <stdio.h>
+
+#include "bench.h"
+#include "speed_limits.h"
+
+/* A device and what it reached. */
+typedef struct mla_bench_device {
+    const mla_device *device; /* NULL: not used */
+    mla_yardstick yardstick;
+} mla_bench_device;
+
+/* All there is to report. */
+typedef struct mla_bench_report {
+    mla_bench_device devices[3]; /* by mla_space */
+    const mla_bench_result *results;
+    int num_results;
+    double ratios[32]; /* of mla_speed_limits; 0: not measured */
+} mla_bench_report;
+
+void mla_bench_text_device(FILE *stream, const mla_bench_device *device);
+/* With the case and the columns' names above it, when it is the first of its case. */
+void mla_bench_text_result(FILE *stream, const mla_bench_result *result, bool first);
+/* Those that were measured. */
+void mla_bench_text_limits(FILE *stream, const mla_bench_report *report);
+
+/*
+ * {"devices": [{"device", "bandwidth", "matrix_rate", "matrix"}],
+ *  "cases": [{"case", "kernel", "status", "reason", "bytes", "flops", "floor", "floor_by", "copies", "copied_bytes",
+ *             "cold": {"launches", "median", "min", "p10", "p90", "floor_fraction"}, "warm": ..., "cold+plan": ...}],
+ *  "limits": [{"kernel", "case", "base_kernel", "base_case", "of", "ratio", "low", "high", "within"}]}
+ * Seconds, bytes, flop, and these a second. Allocated; free(). NULL: out of memory.
+ */
+char *mla_bench_json(const mla_bench_report *report);
+
+#endif
