@@ -18,6 +18,8 @@ typedef struct mla_command {
 } mla_command;
 
 mla_exit mla_command_run(int argc, char **argv);
+mla_exit mla_command_gen(int argc, char **argv);
+mla_exit mla_command_check(int argc, char **argv);
 mla_exit mla_command_bench(int argc, char **argv);
 mla_exit mla_command_info(int argc, char **argv);
 

@@ -204,7 +204,8 @@ static void compare_row(const comparison *c, int64_t r, mla_measure *part) {
     for (place.column = 0; place.column < MLA_HEAD_DIM_V; place.column++)
         compare_element(c, r, place, part);
     place.column = -1;
-    compare_lse(c, r, place, part);
+    if (c->output->lse)
+        compare_lse(c, r, place, part);
     part->rows++;
     part->empty_rows += c->truth->kind[r] == MLA_ROW_EMPTY;
     part->hull_rows += c->truth->kind[r] == MLA_ROW_HULL;
@@ -245,6 +246,7 @@ static void compare_token(const comparison *c, int64_t token, mla_measure *measu
 
 void mla_compare(const mla_problem *problem, const mla_truth *truth, const mla_output *output, mla_measure *measure) {
     comparison c = {problem, truth, output, poison_code(problem->out_format), poison_code(MLA_FP32)};
+    measure->lse_absent = !output->lse;
 #pragma omp parallel for schedule(static)
     for (int64_t token = 0; token < truth->tokens; token++)
         compare_token(&c, token, measure);

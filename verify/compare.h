@@ -45,6 +45,7 @@ typedef struct mla_counts {
 typedef struct mla_measure {
     mla_counts out, lse;
     int64_t rows, empty_rows, hull_rows;
+    bool lse_absent; /* the output has no lse: none was compared */
     double max_err_over_bound; /* |e| / B over finite elements; infinity where B == 0 and e != 0 */
     double max_ulp, max_cond_ulp;
     double max_lse_err, max_lse_over_bound; /* natural log, over finite lse */
@@ -62,7 +63,7 @@ void mla_measure_free(mla_measure *measure);
 
 /*
  * Adds the rows of `truth` to the measure. `output` (host memory) holds all total_q rows, indexed from row 0. Elements that still hold the poison
- * pattern (every byte MLA_POISON) count as unwritten. Slabs may come in any order; the result is the same.
+ * pattern (every byte MLA_POISON) count as unwritten. output->lse may be NULL: it is then left out. Slabs may come in any order; the result is the same.
  */
 void mla_compare(const mla_problem *problem, const mla_truth *truth, const mla_output *output, mla_measure *measure);
 

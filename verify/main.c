@@ -5,6 +5,8 @@
 
 static const mla_command commands[] = {
     {"run", "grade kernels on cases against the fp64 oracle", mla_command_run},
+    {"gen", "write golden files: inputs, truth and bound of a case", mla_command_gen},
+    {"check", "grade outputs made elsewhere against a golden file", mla_command_check},
     {"bench", "grade kernels, and time those that pass", mla_command_bench},
     {"info", "what this build and this machine can run", mla_command_info},
 };

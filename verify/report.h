@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "command.h"
 #include "run.h"
 
 /* Of all results so far. */
@@ -44,5 +45,22 @@ bool mla_json_add(struct cJSON *report, const mla_result *result);
 /* The document with its summary; call once. Allocated; free(). NULL: out of memory. */
 char *mla_json_print(struct cJSON *report, const mla_summary *summary);
 void mla_json_free(struct cJSON *report); /* NULL is allowed */
+
+/* ---- both, of a whole command (reports.c) ------------------------------------------------------------------------------------------ */
+
+typedef struct mla_reports {
+    FILE *text;
+    mla_text_style style;
+    mla_summary summary;
+    struct cJSON *json;
+    const char *json_path; /* NULL: none */
+    bool good;             /* nothing went wrong with the reports themselves */
+} mla_reports;
+
+void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, bool quiet);
+/* Prints the result and keeps it. False: out of memory, and there is no point in going on. */
+bool mla_reports_add(mla_reports *reports, const mla_result *result);
+/* Prints the summary, writes the JSON, frees; returns the command's exit code. Reports an error itself, as MLA_EXIT_USAGE. */
+mla_exit mla_reports_end(mla_reports *reports);
 
 #endif

@@ -87,7 +87,8 @@ static bool fill_case(cJSON *o, const mla_result *r) {
            add_text(o, "status", mla_verdict_name(r->verdict.status)) && add_text(o, "reason", r->verdict.reason) &&
            add_measured(o, "max_ulp", r->measured, m->max_ulp) && add_measured(o, "max_cond_ulp", r->measured, m->max_cond_ulp) &&
            add_measured(o, "max_err_over_bound", r->measured, m->max_err_over_bound) &&
-           add_measured(o, "lse_err", r->measured, m->max_lse_err) && add_text_or_null(o, "guard_touched", r->integrity.guard_touched) &&
+           add_measured(o, "lse_err", r->measured && !m->lse_absent, m->max_lse_err) &&
+           add_text_or_null(o, "guard_touched", r->integrity.guard_touched) &&
            add_text_or_null(o, "input_changed", r->integrity.input_changed) && (!r->measured || add_measure(o, m, r->test->out));
 }
 

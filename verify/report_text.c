@@ -89,8 +89,12 @@ static void print_errors(FILE *stream, const mla_measure *m) {
         fputs(", ", stream);
         print_count(stream, m->hull_rows, "bounded by the hull of V alone");
     }
-    fprintf(stream, " | |e|/B %.2g | lse %.1e, %.2g of its bound | cond_ulp %.2g\n", m->max_err_over_bound, m->max_lse_err,
-            m->max_lse_over_bound, m->max_cond_ulp);
+    fprintf(stream, " | |e|/B %.2g | ", m->max_err_over_bound);
+    if (m->lse_absent)
+        fputs("no lse given", stream);
+    else
+        fprintf(stream, "lse %.1e, %.2g of its bound", m->max_lse_err, m->max_lse_over_bound);
+    fprintf(stream, " | cond_ulp %.2g\n", m->max_cond_ulp);
 }
 
 static void print_ulps(FILE *stream, const mla_measure *m) {
@@ -148,11 +152,14 @@ static void print_worst(FILE *stream, const char *label, const mla_sample *s, si
 }
 
 static void print_repeat(FILE *stream, const mla_result *result) {
-    char *kernel = mla_shell_quote(result->kernel), *line = mla_shell_quote(result->case_line ? result->case_line : "");
-    if (kernel && line)
-        fprintf(stream, INDENT "repeat: mla-verify run --kernel %s --case %s\n", kernel, line);
+    const char *source = result->golden ? result->golden : result->case_line ? result->case_line : "";
+    char *kernel = mla_shell_quote(result->kernel), *quoted = mla_shell_quote(source);
+    if (kernel && quoted && result->golden)
+        fprintf(stream, INDENT "repeat: mla-verify check %s %s\n", quoted, kernel);
+    else if (kernel && quoted)
+        fprintf(stream, INDENT "repeat: mla-verify run --kernel %s --case %s\n", kernel, quoted);
     free(kernel);
-    free(line);
+    free(quoted);
 }
 
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result) {

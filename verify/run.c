@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "golden.h"
 #include "replica.h"
 #include "slabs.h"
 
@@ -13,7 +14,8 @@ typedef struct launch {
     mla_inputs inputs;
     mla_replica replica;
     mla_outputs outputs;
-    mla_output result; /* host copies of out and lse */
+    mla_output result;  /* host copies of out and lse */
+    const char *folder; /* for the outputs; NULL: none */
 } launch;
 
 static mla_status run_kernel(launch *l) {
@@ -33,6 +35,16 @@ static mla_status download(launch *l) {
         return mla_error(MLA_ENOMEM, "no memory for %zu bytes of output", l->outputs.out.bytes);
     mla_status status = mla_buffer_download(&l->outputs.out, l->result.out);
     return status.code == MLA_OK ? mla_buffer_download(&l->outputs.lse, l->result.lse) : status;
+}
+
+static mla_status save_outputs(const launch *l, const mla_result *result) {
+    char *name = mla_golden_result_name(result->case_line, result->kernel), *path = NULL;
+    mla_status status = mla_error(MLA_ENOMEM, "no memory for a file name");
+    if (name && asprintf(&path, "%s/%s", l->folder, name) >= 0)
+        status = mla_golden_result_write(path, result->case_line, result->kernel, &l->inputs.problem, &l->result);
+    free(path);
+    free(name);
+    return status;
 }
 
 /* The first touched guard is the one reported. */
@@ -106,6 +118,8 @@ static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_resu
         status = check_integrity(l, &result->integrity);
     if (status.code == MLA_OK)
         status = download(l);
+    if (status.code == MLA_OK && l->folder)
+        status = save_outputs(l, result);
     if (status.code == MLA_OK)
         status = measure_outputs(l, progress, &result->measure);
     result->measured = status.code == MLA_OK;
@@ -148,7 +162,8 @@ void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress
         result->verdict = mla_verdict_make(MLA_SKIPPED, subject->opened.message);
     } else {
         const mla_kernel *kernel = subject->handle.kernel;
-        launch l = {.kernel = kernel, .device = kernel->space == MLA_SPACE_HOST ? NULL : subject->handle.device};
+        launch l = {
+            .kernel = kernel, .device = kernel->space == MLA_SPACE_HOST ? NULL : subject->handle.device, .folder = subject->outputs};
         result->verdict = grade(&l, progress, result);
         launch_free(&l);
     }

@@ -12,11 +12,13 @@ typedef struct mla_subject {
     const char *spec; /* as given; what repeats the run */
     mla_status opened;
     mla_kernel_handle handle; /* only when opened */
+    const char *outputs;      /* folder that its outputs are written to, for `check`; NULL: none */
 } mla_subject;
 
 typedef struct mla_result {
     const mla_case *test; /* the caller's */
-    const char *kernel;   /* the subject's spec */
+    const char *kernel;   /* the subject's spec; of `check` the file of outputs */
+    const char *golden;   /* of `check` the golden file, otherwise NULL */
     char *case_line;      /* canonical */
     mla_verdict verdict;
     mla_integrity integrity;
