@@ -102,9 +102,11 @@ ubsan: ## the same under UBSan alone
 sanitized: unit
 	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
 
+TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
+
 # ---- checks ------------------------------------------------------------------------------------------------------------------------------------
 tidy: ## clang-tidy over the C sources
-	@printf '%s\n' $(wildcard ref/*.c gpu/*.c verify/*.c) | xargs -P $(JOBS) -n 4 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC 2>/dev/null || { echo "clang-tidy failed: $$*"; exit 255; }' tidy
+	@printf '%s\n' $(wildcard ref/*.c gpu/*.c verify/*.c) | xargs -P $(JOBS) -I{} sh -c 'clang-tidy --quiet {} -- $(TIDY_FLAGS) 2>/dev/null || { echo "clang-tidy: {}"; exit 1; }'
 
 format: ## rewrite the sources with clang-format
 	clang-format -i $(FORMATTED)

@@ -76,7 +76,7 @@ static int block_end(int begin, int block) {
 
 void mla_kv_row_f32(const mla_problem *problem, int64_t slot, float *row) {
     const int block = kv_formats[problem->kv_format].block;
-    float scales[MAX_BLOCKS];
+    float scales[MAX_BLOCKS] = {0};
     read_elements(problem, slot, row, scales);
     for (int begin = 0; begin < MLA_HEAD_DIM; begin += block) {
         const float scale = scales[begin / block];
@@ -87,7 +87,7 @@ void mla_kv_row_f32(const mla_problem *problem, int64_t slot, float *row) {
 
 void mla_kv_row_f64(const mla_problem *problem, int64_t slot, double *row) {
     const int block = kv_formats[problem->kv_format].block;
-    float elements[MLA_HEAD_DIM], scales[MAX_BLOCKS];
+    float elements[MLA_HEAD_DIM], scales[MAX_BLOCKS] = {0};
     read_elements(problem, slot, elements, scales);
     for (int begin = 0; begin < MLA_HEAD_DIM; begin += block) {
         const double scale = (double)scales[begin / block];
