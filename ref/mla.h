@@ -281,6 +281,14 @@ typedef enum mla_row_kind {
     MLA_ROW_HULL   /* errors of the scores are so large that only the hull of V bounds it: gated by little */
 } mla_row_kind;
 
+/* Why the size of a row's errors is reported and does not gate. */
+typedef enum mla_chi_doubt {
+    MLA_CHI_ORDER = 1,    /* accumulation in fp32 is more than 5 % of sigma^2: an estimate, since its order is unknown */
+    MLA_CHI_NARROW = 2,   /* scores differ by less than they, or their weights, are rounded by: errors are alike */
+    MLA_CHI_REPEATED = 4, /* scores repeat: so do their errors */
+    MLA_CHI_HULL = 8      /* the row is MLA_ROW_HULL */
+} mla_chi_doubt;
+
 /* Truth in fp64 for the rows of query tokens [first_token, first_token + tokens). Row r here is row first_token * heads + r there. */
 typedef struct mla_truth {
     int64_t first_token, tokens, rows; /* rows = tokens * heads */
@@ -288,9 +296,11 @@ typedef struct mla_truth {
     double *abs;                       /* [rows, 512]  A_c   = sum p_j |v_jc| */
     double *square;                    /* [rows, 512]  Q_c^2 = sum p_j^2 v_jc^2 */
     double *bound;                     /* [rows, 512]  B_c: a correct kernel of this contract lies within */
+    double *sigma;                     /* [rows, 512]  standard deviation of its error; 0 on an empty row */
     double *lse;                       /* [rows], natural log, sink excluded; -inf on an empty row whatever the convention */
     double *lse_bound;                 /* [rows], natural log */
     uint8_t *kind;                     /* [rows], mla_row_kind */
+    uint8_t *doubts;                   /* [rows], of mla_chi_doubt; 0: chi, the rms of error / sigma over the row, gates */
 } mla_truth;
 
 /* Fills `truth` (allocated here; free with mla_truth_free). `contract` decides the bound alone. */
@@ -298,6 +308,18 @@ mla_status mla_oracle_run(const mla_problem *problem, const mla_contract *contra
                           mla_truth *truth) MLA_CHECKED;
 /* Frees the arrays; a zeroed or freed truth is allowed. */
 void mla_truth_free(mla_truth *truth);
+
+/*
+ * How far chi^2 of one row may exceed its mean, rounding errors being shared by all 512 columns. e / sigma = shift + K^(1/2) g, where g is sub-Gaussian
+ * with unit proxy variance, K = Y'Y + diag(columns / sigma^2), and Y has a row an independent rounding: by how much it moves each column.
+ */
+typedef struct mla_row_spread {
+    double trace, frobenius, spectral; /* of K; spectral is its largest eigenvalue */
+    double shift;                      /* rms over the row of |shift|: what roundings toward zero, and of weights near 0, share */
+} mla_row_spread;
+
+/* Recomputes one row: row = query token * heads + head. All zero for an empty row. */
+mla_status mla_oracle_row_spread(const mla_problem *problem, const mla_contract *contract, int64_t row, mla_row_spread *spread) MLA_CHECKED;
 
 /* ---- exact (exact.c, MPFR) --------------------------------------------------------------------------------------------------------- */
 

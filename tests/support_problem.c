@@ -212,6 +212,43 @@ void test_problem_free(test_problem *made) {
     *made = (test_problem){0};
 }
 
+static test_problem one_row(int32_t keys) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {keys}, .seed = 1};
+    return test_problem_make(&shape);
+}
+
+test_problem test_problem_patterned(int32_t keys) {
+    test_problem made = one_row(keys);
+    float row[MLA_HEAD_DIM];
+    for (int d = 0; d < MLA_HEAD_DIM; d++)
+        row[d] = (float)(d * 7 % 5 - 2) / 2;
+    mla_encode_f32(MLA_BF16, row, MLA_HEAD_DIM, made.q);
+    for (int j = 0; j < keys; j++) {
+        for (int d = 0; d < MLA_HEAD_DIM; d++)
+            row[d] = (float)((d * 3 + j * 5 + d / 64 * j) % 7 - 3) / 4;
+        test_problem_set_slot(&made, j, row);
+    }
+    return made;
+}
+
+static float hashed(uint32_t n) {
+    return (float)(n * 2654435761u >> 16 & 255) - 127.5f;
+}
+
+test_problem test_problem_hashed(int32_t keys) {
+    test_problem made = one_row(keys);
+    float row[MLA_HEAD_DIM];
+    for (uint32_t d = 0; d < MLA_HEAD_DIM; d++)
+        row[d] = hashed(7 * d + 1) / 128;
+    mla_encode_f32(MLA_BF16, row, MLA_HEAD_DIM, made.q);
+    for (uint32_t j = 0; j < (uint32_t)keys; j++) {
+        for (uint32_t d = 0; d < MLA_HEAD_DIM; d++)
+            row[d] = hashed(d + 577 * j + 5) / 64;
+        test_problem_set_slot(&made, j, row);
+    }
+    return made;
+}
+
 mla_output test_output_make(const mla_problem *problem) {
     const size_t rows = (size_t)problem->total_q * (size_t)problem->heads;
     const size_t out_bytes = rows * MLA_HEAD_DIM_V * mla_format_bytes(problem->out_format), lse_bytes = rows * sizeof(float);

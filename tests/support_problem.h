@@ -43,6 +43,15 @@ void test_problem_free(test_problem *made);
 /* Overwrites one slot with 576 floats, quantised to the problem's format. */
 void test_problem_set_slot(test_problem *made, int64_t slot, const float *row);
 
+/*
+ * One row by formulas that another language can repeat, exact in bf16, with sm_scale 1/24 and bf16 out.
+ *   patterned  q_d = (7 d mod 5 - 2) / 2, k_jd = ((3 d + 5 j + j floor(d / 64)) mod 7 - 3) / 4: scores repeat
+ *   hashed     q_d = (hash(7 d + 1) - 127.5) / 128, k_jd = (hash(d + 577 j + 5) - 127.5) / 64: scores do not
+ *              hash(n) = floor((2654435761 n mod 2^32) / 2^16) mod 256
+ */
+test_problem test_problem_patterned(int32_t keys);
+test_problem test_problem_hashed(int32_t keys);
+
 /* Filled with NaN; free both with test_output_free. */
 mla_output test_output_make(const mla_problem *problem);
 void test_output_free(mla_output *output);

@@ -113,8 +113,9 @@ Test(oracle, agrees_with_mpfr_under_an_extreme_sink) {
 static bool same_truth(const mla_truth *a, const mla_truth *b) {
     const size_t rows = (size_t)a->rows, bytes = rows * MLA_HEAD_DIM_V * sizeof(double);
     return a->rows == b->rows && memcmp(a->out, b->out, bytes) == 0 && memcmp(a->abs, b->abs, bytes) == 0 &&
-           memcmp(a->square, b->square, bytes) == 0 && memcmp(a->bound, b->bound, bytes) == 0 &&
-           memcmp(a->lse, b->lse, rows * sizeof(double)) == 0 && memcmp(a->lse_bound, b->lse_bound, rows * sizeof(double)) == 0;
+           memcmp(a->square, b->square, bytes) == 0 && memcmp(a->bound, b->bound, bytes) == 0 && memcmp(a->sigma, b->sigma, bytes) == 0 &&
+           memcmp(a->doubts, b->doubts, rows) == 0 && memcmp(a->lse, b->lse, rows * sizeof(double)) == 0 &&
+           memcmp(a->lse_bound, b->lse_bound, rows * sizeof(double)) == 0;
 }
 
 Test(oracle, same_bits_for_any_number_of_threads) {
@@ -142,7 +143,7 @@ Test(oracle, a_slice_of_tokens_has_the_bits_of_the_whole) {
     mla_truth view = whole;
     view.rows = part.rows;
     view.out += 6 * MLA_HEAD_DIM_V, view.abs += 6 * MLA_HEAD_DIM_V, view.square += 6 * MLA_HEAD_DIM_V, view.bound += 6 * MLA_HEAD_DIM_V;
-    view.lse += 6, view.lse_bound += 6;
+    view.sigma += 6 * MLA_HEAD_DIM_V, view.lse += 6, view.lse_bound += 6, view.doubts += 6;
     cr_assert(same_truth(&view, &part));
     mla_truth_free(&part);
     cr_assert_eq(mla_oracle_run(&made.problem, &contract, 4, 3, &part).code, MLA_EINVAL);
