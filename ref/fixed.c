@@ -180,8 +180,10 @@ static mla_status finish_row(const fixed_block *block, int32_t h, const fixed_so
         TRY(mla_exact_row_f32(block->problem, block->token, block->head + h, truth->out + at, &truth->lse[row]));
         ++*doubtful;
     }
-    for (int c = 0; c < MLA_HEAD_DIM_V; c++)
+    for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
         truth->bound[at + c] = round_up(oracle->bound[at + c] + distance(out[c], truth->out[at + c]));
+        truth->sigma[at + c] = (float)oracle->sigma[at + c];
+    }
     const double unit = block->problem->lse_base == MLA_LSE_2 ? MLA_DD_LN_2.hi : 1;
     truth->lse_bound[row] = round_up(oracle->lse_bound[row] / unit * (1 + 0x1p-50) + distance(lse, truth->lse[row]));
     return mla_ok();
@@ -272,9 +274,10 @@ static mla_status truth_make(const mla_problem *problem, int64_t first_token, in
     const size_t rows = truth->rows > 0 ? (size_t)truth->rows : 1;
     truth->out = calloc(rows * MLA_HEAD_DIM_V, sizeof(float));
     truth->bound = calloc(rows * MLA_HEAD_DIM_V, sizeof(float));
+    truth->sigma = calloc(rows * MLA_HEAD_DIM_V, sizeof(float));
     truth->lse = calloc(rows, sizeof(float));
     truth->lse_bound = calloc(rows, sizeof(float));
-    if (truth->out && truth->bound && truth->lse && truth->lse_bound)
+    if (truth->out && truth->bound && truth->sigma && truth->lse && truth->lse_bound)
         return mla_ok();
     return mla_error(MLA_ENOMEM, "fixed: no memory for %lld rows", (long long)rows);
 }
@@ -282,6 +285,7 @@ static mla_status truth_make(const mla_problem *problem, int64_t first_token, in
 void mla_fixed_truth_free(mla_fixed_truth *truth) {
     free(truth->out);
     free(truth->bound);
+    free(truth->sigma);
     free(truth->lse);
     free(truth->lse_bound);
     *truth = (mla_fixed_truth){0};

@@ -340,6 +340,7 @@ typedef struct mla_fixed_truth {
     int64_t first_token, tokens, rows; /* rows = tokens * heads */
     float *out;                        /* [rows, 512] correctly rounded; zeros are +0 */
     float *bound;                      /* [rows, 512] */
+    float *sigma;                      /* [rows, 512] standard deviation of a kernel's error */
     float *lse;                        /* [rows] correctly rounded, in the problem's base; an empty row has the problem's infinity */
     float *lse_bound;                  /* [rows] in the problem's base */
     int64_t doubtful;                  /* rows that double-double could not round, and MPFR did */

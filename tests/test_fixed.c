@@ -121,6 +121,7 @@ Test(fixed, both_arithmetics_agree) {
         cr_assert_float_eq(fixed.out[i], fast.out[i], 1e-13 * fast.abs[i]);
         cr_assert_float_eq(fixed.bound[i], fast.bound[i], 1e-11 * fast.bound[i]);
         cr_assert_float_eq(fixed.square[i], fast.square[i], 1e-12 * fast.square[i]);
+        cr_assert_float_eq(fixed.sigma[i], fast.sigma[i], 1e-9 * fast.sigma[i]);
     }
     cr_assert_arr_eq(fixed.kind, fast.kind, (size_t)fast.rows);
     for (int64_t r = 0; r < fast.rows; r++) {
@@ -188,6 +189,7 @@ Test(fixed, bounds_contain_the_oracles) {
         const double rounding = fabs((double)fixed.out[i] - truth.out[i]), bound = (double)fixed.bound[i];
         cr_assert_geq(bound, (truth.bound[i] + rounding) * (1 - 1e-9));
         cr_assert_leq(bound, (truth.bound[i] + rounding) * (1 + 0x1p-22));
+        cr_assert_float_eq((double)fixed.sigma[i], truth.sigma[i], 0x1p-23 * truth.sigma[i]);
     }
     for (int64_t r = 0; r < truth.rows; r++) {
         cr_assert_float_eq((double)fixed.lse[r] * log(2), truth.lse[r], 1e-6);
@@ -270,6 +272,7 @@ Test(fixed, threads_and_slabs_change_nothing) {
     cr_assert_eq(mla_fixed_run(&made.problem, &contract, 1, 2, &last).code, MLA_OK);
     cr_assert_arr_eq(last.out, whole.out + 20 * MLA_HEAD_DIM_V, 40 * MLA_HEAD_DIM_V * sizeof(float));
     cr_assert_arr_eq(last.bound, whole.bound + 20 * MLA_HEAD_DIM_V, 40 * MLA_HEAD_DIM_V * sizeof(float));
+    cr_assert_arr_eq(last.sigma, whole.sigma + 20 * MLA_HEAD_DIM_V, 40 * MLA_HEAD_DIM_V * sizeof(float));
     cr_assert_arr_eq(last.lse, whole.lse + 20, 40 * sizeof(float));
     cr_assert_arr_eq(last.lse_bound, whole.lse_bound + 20, 40 * sizeof(float));
     mla_fixed_truth_free(&whole);

@@ -97,10 +97,10 @@ static void add_layout(tensor_list *list, const mla_problem *p) {
         add(list, "topk_indices", MLA_DTYPE_I32, SHAPE(p->total_q, p->topk), p->topk_indices);
 }
 
-/* A new measure of the truth (sigma, say) is one more line here, and a new MLA_GOLDEN_VERSION. */
 static void add_truth(tensor_list *list, const mla_problem *p, const mla_fixed_truth *truth) {
     add(list, "out", MLA_DTYPE_F32, SHAPE(p->total_q, p->heads, MLA_HEAD_DIM_V), truth->out);
     add(list, "bound", MLA_DTYPE_F32, SHAPE(p->total_q, p->heads, MLA_HEAD_DIM_V), truth->bound);
+    add(list, "sigma", MLA_DTYPE_F32, SHAPE(p->total_q, p->heads, MLA_HEAD_DIM_V), truth->sigma);
     add(list, "lse", MLA_DTYPE_F32, SHAPE(p->total_q, p->heads), truth->lse);
     add(list, "lse_bound", MLA_DTYPE_F32, SHAPE(p->total_q, p->heads), truth->lse_bound);
 }
@@ -148,6 +148,7 @@ static mla_status write_file(const char *path, const mla_problem *p, const mla_f
         {"lse", lse_convention(p)},
         {"out", "the exact result, rounded once to float32"},
         {"bound", "a correct kernel of this contract that writes the case's out lies within it of out; lse_bound of lse"},
+        {"sigma", "the standard deviation to expect of such a kernel's error"},
     };
     return mla_safetensors_write(path, list.tensors, list.count, metadata, (int)(sizeof metadata / sizeof *metadata));
 }
@@ -158,6 +159,7 @@ static void keep_slab(const mla_fixed_truth *slab, int32_t heads, mla_fixed_trut
     const size_t row = (size_t)(slab->first_token * heads), rows = (size_t)slab->rows;
     memcpy(whole->out + row * MLA_HEAD_DIM_V, slab->out, rows * MLA_HEAD_DIM_V * sizeof(float));
     memcpy(whole->bound + row * MLA_HEAD_DIM_V, slab->bound, rows * MLA_HEAD_DIM_V * sizeof(float));
+    memcpy(whole->sigma + row * MLA_HEAD_DIM_V, slab->sigma, rows * MLA_HEAD_DIM_V * sizeof(float));
     memcpy(whole->lse + row, slab->lse, rows * sizeof(float));
     memcpy(whole->lse_bound + row, slab->lse_bound, rows * sizeof(float));
     whole->doubtful += slab->doubtful;
@@ -168,9 +170,10 @@ static mla_status whole_make(const mla_problem *p, mla_fixed_truth *whole) {
     *whole = (mla_fixed_truth){.tokens = p->total_q, .rows = p->total_q * p->heads};
     whole->out = malloc(rows * MLA_HEAD_DIM_V * sizeof(float));
     whole->bound = malloc(rows * MLA_HEAD_DIM_V * sizeof(float));
+    whole->sigma = malloc(rows * MLA_HEAD_DIM_V * sizeof(float));
     whole->lse = malloc(rows * sizeof(float));
     whole->lse_bound = malloc(rows * sizeof(float));
-    if (whole->out && whole->bound && whole->lse && whole->lse_bound)
+    if (whole->out && whole->bound && whole->sigma && whole->lse && whole->lse_bound)
         return mla_ok();
     return mla_error(MLA_ENOMEM, "no memory for the truth of %zu rows", rows - 1);
 }
