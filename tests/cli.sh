@@ -1,57 +1,10 @@
 #!/bin/bash
 # The command line from end to end: cli.sh MLA_VERIFY  One line a check, and a total. Fails when a check fails, and when none ran.
 set -uo pipefail
-verify=$(realpath "${1:?usage: cli.sh MLA_VERIFY}")
+. "$(dirname "$0")/support_checks.sh"
 plugin=$(dirname "$verify")/example_plugin.so
-root=$(realpath "$(dirname "$0")/..")
-folder=$(mktemp -d)
-code=none
-trap 'rm -rf "$folder"' EXIT
-mkdir "$folder/out"
-export OMP_WAIT_POLICY=passive
-ran=0 failed=0
-
-# check NAME COMMAND...: the command says whether it holds
-check() {
-    local name=$1 verdict=ok
-    shift
-    ran=$((ran + 1))
-    if ! "$@"; then
-        verdict=FAILED
-        failed=$((failed + 1))
-        printf '  exit %s\n' "$code"
-        sed 's/^/  stdout: /' "$folder/stdout" 2>/dev/null
-        sed 's/^/  stderr: /' "$folder/stderr" 2>/dev/null
-    fi
-    printf '%-6s %s\n' "$verdict" "$name"
-}
-
-# run ARGUMENT...: leaves the exit status in $code, the streams in files
-run() {
-    "$verify" "$@" >"$folder/stdout" 2>"$folder/stderr" </dev/null
-    code=$?
-}
-
-exits() { [ "$code" = "$1" ]; }
-says() { grep -qF -- "$1" "$folder/stdout"; }
-stdout_empty() { [ ! -s "$folder/stdout" ]; }
-stderr_empty() { [ ! -s "$folder/stderr" ]; }
-one_line_on_stderr() { [ "$(wc -l <"$folder/stderr")" = 1 ]; }
-no_file_written() { [ -z "$(ls -A "$folder/out")" ]; }
-refused() { exits 2 && one_line_on_stderr && stdout_empty && no_file_written; }
-json_parses() { if command -v python3 >/dev/null; then python3 -m json.tool <"$1" >/dev/null; else grep -q '"summary"' "$1"; fi; }
-plain() { ! grep -q $'[\033\r]' "$folder/stdout" "$folder/stderr"; }
-
 json=$folder/out/r.json
 small='heads=2 batch=2 kv_len=17 seed=3'
-
-# refuse NAME ARGUMENT...: bad usage is exit 2, one line on stderr, and nothing else
-refuse() {
-    local name=$1
-    shift
-    run "$@"
-    check "$name is refused" refused
-}
 
 # ---- a good run ------------------------------------------------------------------------------------------------------------------------
 run run --kernel reference --case "$small" --json "$json"
@@ -216,5 +169,4 @@ if command -v script >/dev/null; then
     check "unless NO_COLOR is set" eval '! grep -q $'"'"'\033\\[32m'"'"' "$folder/stdout"'
 fi
 
-echo "command line: $ran checks, $failed failed"
-[ "$ran" -gt 0 ] && [ "$failed" = 0 ]
+finish "command line"
