@@ -5,6 +5,7 @@
  * neighbouring values have neighbouring codes across binades and from subnormals to normals. Both directions use that alone.
  */
 #include "mla.h"
+#include "wide_vectors.h"
 
 #include <math.h>
 #include <string.h>
@@ -174,6 +175,13 @@ static inline uint32_t encode_narrow(const format_entry *entry, float value) {
 
 #define INLINE static inline __attribute__((always_inline)) /* so that the entry is a constant in the loop */
 
+/* bf16 is the upper half of a float. */
+INLINE void decode_bf16(const uint16_t *codes, size_t count, float *values) {
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        values[i] = float_of_bits((uint32_t)codes[i] << 16);
+}
+
 INLINE void decode_bytes(const format_entry *entry, const uint8_t *codes, size_t count, float *values) {
 #pragma omp simd
     for (size_t i = 0; i < count; i++)
@@ -198,11 +206,11 @@ INLINE void encode_halves(const format_entry *entry, const float *values, size_t
         codes[i] = (uint16_t)encode_narrow(entry, values[i]);
 }
 
-void mla_decode_f32(mla_format format, const void *codes, size_t count, float *values) {
+WIDE_VECTORS void mla_decode_f32(mla_format format, const void *codes, size_t count, float *values) {
     const uint8_t *bytes = codes;
     switch (format) {
     case MLA_BF16:
-        decode_halves(&formats[MLA_BF16], codes, count, values);
+        decode_bf16(codes, count, values);
         return;
     case MLA_FP16:
         decode_halves(&formats[MLA_FP16], codes, count, values);
@@ -237,7 +245,7 @@ void mla_decode_f64(mla_format format, const void *codes, size_t count, double *
     }
 }
 
-void mla_encode_f32(mla_format format, const float *values, size_t count, void *codes) {
+WIDE_VECTORS void mla_encode_f32(mla_format format, const float *values, size_t count, void *codes) {
     uint8_t *bytes = codes;
     switch (format) {
     case MLA_BF16:

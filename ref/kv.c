@@ -80,6 +80,8 @@ void mla_kv_row_f32(const mla_problem *problem, int64_t slot, float *row) {
     read_elements(problem, slot, row, scales);
     for (int begin = 0; begin < MLA_HEAD_DIM; begin += block) {
         const float scale = scales[begin / block];
+        if (scale == 1)
+            continue;
         for (int d = begin; d < block_end(begin, block); d++)
             row[d] *= scale;
     }

@@ -11,6 +11,7 @@
 #include "blas_serial.h"
 #include "fast_exp2.h"
 #include "mla.h"
+#include "wide_vectors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,17 +19,10 @@
 enum {
     ROW_BLOCK = 128,  /* query rows a block, at most */
     TILE = 256,       /* keys between rescales: a tile in fp32 is 576 KiB, which stays in a core's second-level cache */
-    MIN_SPLIT = 2048, /* keys a split, at least, but for the last */
+    KEYS_PER_ROW = 8, /* keys a split, at least, for each of its rows: its partial is to be small beside its work, and stay in the cache */
     MAX_SPLITS = 128, /* splits a block */
     PARTIALS_PER_THREAD = 16,
 };
-
-/* Loops over rows are element-wise: wider vectors leave their bits as they are. */
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE_VECTORS
-#endif
 
 static const float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 
@@ -101,8 +95,8 @@ static void set_key_range(const mla_problem *problem, row_block *block) {
 /* A sparse list stays whole: absent entries would make splits with few keys, and more rescales than the contract's count of tiles. */
 static void set_splits(const mla_problem *problem, row_block *block) {
     const int64_t keys = block->end - block->begin;
-    const int64_t even = (keys + MAX_SPLITS - 1) / MAX_SPLITS;
-    block->split_keys = problem->paging == MLA_SPARSE ? max64(keys, 1) : max64(MIN_SPLIT, (even + TILE - 1) / TILE * TILE);
+    const int64_t least = max64((keys + MAX_SPLITS - 1) / MAX_SPLITS, (int64_t)KEYS_PER_ROW * block->rows);
+    block->split_keys = problem->paging == MLA_SPARSE ? max64(keys, 1) : max64(1, (least + TILE - 1) / TILE) * TILE;
     block->splits = (int32_t)max64(1, (keys + block->split_keys - 1) / block->split_keys);
 }
 
@@ -338,11 +332,19 @@ static void run_waves(reference_run *run, int threads) {
     }
 }
 
-static int32_t max_block_rows(const mla_problem *problem) {
-    int64_t tokens = problem->total_q - problem->qo_indptr[problem->batch];
-    for (int32_t b = 0; b < problem->batch; b++)
+/* What any block may take. */
+static void set_sizes(reference_run *run, int threads) {
+    const mla_problem *problem = run->problem;
+    int64_t tokens = problem->total_q - problem->qo_indptr[problem->batch], splits = 1;
+    for (int32_t b = 0; b < problem->batch; b++) {
+        row_block whole = {.end = mla_kv_len(problem, b)};
+        set_splits(problem, &whole);
         tokens = max64(tokens, mla_q_len(problem, b));
-    return (int32_t)max64(1, min64(ROW_BLOCK, tokens * problem->heads));
+        splits = max64(splits, whole.splits);
+    }
+    run->max_rows = (int32_t)max64(1, min64(ROW_BLOCK, tokens * problem->heads));
+    run->items_capacity = max64(splits, (int64_t)PARTIALS_PER_THREAD * threads);
+    run->scratch_size = (sizeof(tile_scratch) + 63) / 64 * 64;
 }
 
 mla_status mla_reference_run(const mla_problem *problem, const mla_output *output) {
@@ -352,9 +354,8 @@ mla_status mla_reference_run(const mla_problem *problem, const mla_output *outpu
     if (problem->total_q > 0 && (!output->out || !output->lse))
         return mla_error(MLA_EINVAL, "output: out or lse is NULL");
     const mla_blas_serial blas = mla_blas_serial_begin();
-    reference_run run = {.problem = problem, .output = output, .max_rows = max_block_rows(problem)};
-    run.items_capacity = max64(MAX_SPLITS, (int64_t)PARTIALS_PER_THREAD * blas.threads);
-    run.scratch_size = (sizeof(tile_scratch) + 63) / 64 * 64;
+    reference_run run = {.problem = problem, .output = output};
+    set_sizes(&run, blas.threads);
     run.items = malloc((size_t)run.items_capacity * sizeof *run.items);
     run.partials = malloc((size_t)run.items_capacity * partial_size(run.max_rows) * sizeof *run.partials);
     run.scratch = aligned_alloc(64, run.scratch_size * (size_t)blas.threads);
