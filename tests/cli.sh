@@ -52,10 +52,15 @@ cat >"$folder/wrong.c" <<END
 #include "$root/gpu/example_plugin.c"
 #undef mla_plugin_kernel
 
-/* One element wrong; with three heads, a failed launch. */
+/* One element wrong; with three heads, a failed launch; with four, a crash; with five, no end. */
 static int run_wrong(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t size) {
     if (launch->host->heads == 3)
         return snprintf(reason, size, "three is a crowd");
+    if (launch->host->heads == 4)
+        abort();
+    if (launch->host->heads == 5)
+        for (puts("still here"), fflush(stdout);;)
+            ;
     int failed = run(kernel, launch, reason, size);
     ((uint16_t *)launch->output->out)[513] ^= 0x4000;
     return failed;
@@ -69,7 +74,7 @@ const mla_kernel *mla_plugin_kernel(void) {
     return &wrong;
 }
 END
-if ${CC:-cc} -std=c11 -O1 -include stdio.h -shared -fPIC -o "$folder/it's wrong.so" "$folder/wrong.c" -lm; then
+if ${CC:-cc} -std=c11 -O1 -include stdio.h -include stdlib.h -shared -fPIC -o "$folder/it's wrong.so" "$folder/wrong.c" -lm; then
     run run --kernel "$folder/it's wrong.so" --kernel reference --case "$small" --json "$json"
     check "a wrong element exits 1" exits 1
     check "its case is FAILED" says "FAILED  $small"
@@ -86,6 +91,17 @@ if ${CC:-cc} -std=c11 -O1 -include stdio.h -shared -fPIC -o "$folder/it's wrong.
     check "a launch that fails exits 1" exits 1
     check "is an ERROR" says "ERROR   heads=3 kv_len=5"
     check "and gives the kernel's reason" says "three is a crowd"
+    run run --kernel "$folder/it's wrong.so" --kernel reference --timeout 2 --case 'heads=4 kv_len=5' --case 'heads=5 kv_len=5' --json "$json" -q
+    check "a crash and a hang exit 1" exits 1
+    check "one is CRASHED" says "CRASHED heads=4 kv_len=5"
+    check "by a signal" says "killed by SIGABRT"
+    check "the other a TIMEOUT" says "TIMEOUT heads=5 kv_len=5"
+    check "what else there is goes on" says "2 passed, 0 failed, 0 skipped, 0 error, 1 crashed, 1 timeout"
+    check "and what the kernel printed is in no report" eval '! says "still here"'
+    check "the JSON counts them" eval 'grep -q "\"crashed\":.*1" "$json" && grep -q "\"status\":.*\"TIMEOUT\"" "$json"'
+    rm -f "$json"
+    { run run --in-process --kernel "$folder/it's wrong.so" --case 'heads=4 kv_len=5'; } 2>/dev/null
+    check "in the process itself a crash ends everything" exits 134
     run run -q --kernel "$folder/it's wrong.so" --kernel reference --case "$small"
     check "quiet still shows a failure" says "FAILED  $small"
 else
@@ -116,6 +132,7 @@ refuse "a random count with a tail" run --kernel reference --random 3x --json "$
 refuse "a negative seed" run --kernel reference --random 3 --seed -1 --json "$json"
 refuse "a seed of nothing" run --kernel reference --case "$small" --seed 1 --json "$json"
 refuse "a JSON file in a missing folder" run --kernel reference --case "$small" --json "$folder/none/r.json"
+refuse "a time limit that is no number" run --kernel reference --case "$small" --timeout soon
 refuse "a folder as JSON file" run --kernel reference --case "$small" --json "$folder/out"
 refuse "an unknown kernel in info" info --kernel nosuchkernel
 

@@ -13,10 +13,11 @@ typedef enum mla_exit {
 
 /* argv[0] is the command's own name. */
 typedef struct mla_command {
-    const char *name, *summary;
+    const char *name, *summary; /* summary NULL: not shown in the help */
     mla_exit (*run)(int argc, char **argv);
 } mla_command;
 
+mla_exit mla_command_worker(int argc, char **argv); /* hidden: a process that run starts */
 mla_exit mla_command_run(int argc, char **argv);
 mla_exit mla_command_gen(int argc, char **argv);
 mla_exit mla_command_check(int argc, char **argv);

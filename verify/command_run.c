@@ -2,16 +2,28 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../ref/try.h"
 #include "report.h"
 #include "selection.h"
+
+#define MOST_SECONDS 1000000
 
 static const char usage[] = "Grades kernels on cases against the fp64 oracle.\n"
                             "\n"
                             "usage: mla-verify run --kernel KERNEL... CASES... [OPTION...]\n"
                             "\n";
-static const char own_help[] = "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n";
-static const char exits[] =
-    "\nexit: 0 all that ran passed   1 a case FAILED or ended in ERROR   2 bad usage or input   3 nothing could run\n";
+static const char own_help[] = "  --timeout S      a kernel that shows no sign of life for S seconds is stopped; 0: never (default 120)\n"
+                               "  --in-process     no process of its own for each kernel: for debuggers; a crash ends everything\n"
+                               "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n";
+static const char exits[] = "\nexit: 0 all that ran passed   1 a case FAILED, CRASHED, or ended in TIMEOUT or ERROR   2 bad usage or input"
+                            "   3 nothing could run\n";
+
+typedef struct run_options {
+    mla_selection selection;
+    mla_worker_options workers;
+    const char *outputs;
+    bool in_process;
+} run_options;
 
 static mla_exit run(const mla_selection *o) {
     mla_progress progress;
@@ -33,32 +45,59 @@ static mla_exit run(const mla_selection *o) {
     return mla_reports_end(&reports);
 }
 
-static mla_status set_folder(void *context, int option, const char *folder) {
-    const char **kept = context;
+/* ---- options ------------------------------------------------------------------------------------------------------------------------- */
+
+static mla_status set_folder(const char *option, const char *folder, const char **kept) {
     struct stat info;
-    (void)option;
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
-        return mla_error(MLA_EINVAL, "--save-outputs %.150s: there is no such folder", folder);
+        return mla_error(MLA_EINVAL, "%s %.150s: there is no such folder", option, folder);
     *kept = folder;
     return mla_ok();
 }
 
+static mla_status set_timeout(run_options *o, const char *text) {
+    uint64_t seconds = 0;
+    TRY(mla_option_unsigned("--timeout", text, 0, MOST_SECONDS, &seconds));
+    o->workers.timeout = (double)seconds;
+    return mla_ok();
+}
+
+static mla_status set_option(void *context, int option, const char *value) {
+    run_options *o = context;
+    switch (option) {
+    case 't':
+        return set_timeout(o, value);
+    case 'o':
+        return set_folder("--save-outputs", value, &o->outputs);
+    default:
+        o->in_process = true;
+        return mla_ok();
+    }
+}
+
+static mla_exit parse(run_options *o, int argc, char **argv) {
+    static const struct option options[] = {
+        {"timeout", required_argument, NULL, 't'}, {"in-process", no_argument, NULL, 'p'}, {"save-outputs", required_argument, NULL, 'o'}};
+    const mla_own_options own = {.list = options, .count = sizeof options / sizeof *options, .set = set_option, .context = o};
+    const mla_exit code = mla_selection_parse(&o->selection, argc, argv, &own);
+    for (int k = 0; k < o->selection.num_subjects; k++)
+        o->selection.subjects[k].outputs = o->outputs;
+    o->workers.outputs = o->outputs;
+    o->selection.workers = o->in_process ? NULL : &o->workers;
+    return code;
+}
+
 mla_exit mla_command_run(int argc, char **argv) {
-    static const struct option folder_option = {"save-outputs", required_argument, NULL, 'o'};
-    mla_selection selection = {0};
-    const char *folder = NULL;
-    const mla_own_options own = {.list = &folder_option, .count = 1, .set = set_folder, .context = &folder};
-    mla_exit code = mla_selection_parse(&selection, argc, argv, &own);
-    if (selection.help && code == MLA_EXIT_PASSED) {
+    run_options options = {.workers.timeout = 120};
+    mla_exit code = parse(&options, argc, argv);
+    if (options.selection.help && code == MLA_EXIT_PASSED) {
         printf("%s%s%s%s", usage, mla_selection_help, own_help, exits);
         code = mla_finish_stdout(MLA_EXIT_PASSED);
     } else if (code == MLA_EXIT_PASSED) {
-        for (int k = 0; k < selection.num_subjects; k++)
-            selection.subjects[k].outputs = folder;
-        code = mla_selection_open(&selection);
+        code = mla_selection_open(&options.selection);
         if (code == MLA_EXIT_PASSED)
-            code = run(&selection);
+            code = run(&options.selection);
     }
-    mla_selection_free(&selection);
+    mla_selection_free(&options.selection);
     return code;
 }

@@ -8,7 +8,8 @@
 #include <string.h>
 
 const char *mla_verdict_name(mla_verdict_status status) {
-    static const char *const names[] = {[MLA_PASSED] = "PASSED", [MLA_FAILED] = "FAILED", [MLA_SKIPPED] = "SKIPPED", [MLA_ERROR] = "ERROR"};
+    static const char *const names[] = {[MLA_PASSED] = "PASSED", [MLA_FAILED] = "FAILED",   [MLA_SKIPPED] = "SKIPPED",
+                                        [MLA_ERROR] = "ERROR",   [MLA_CRASHED] = "CRASHED", [MLA_TIMEOUT] = "TIMEOUT"};
     return names[status];
 }
 
@@ -37,10 +38,10 @@ static void find(mla_verdict *verdict, const char *format, ...) {
 }
 
 static void judge_integrity(const mla_integrity *integrity, mla_verdict *verdict) {
-    if (integrity->guard_touched)
+    if (*integrity->guard_touched)
         find(verdict, "wrote outside %s: byte %" PRId64 " of a buffer of %" PRId64, integrity->guard_touched, integrity->guard_offset,
              integrity->guard_size);
-    if (integrity->input_changed)
+    if (*integrity->input_changed)
         find(verdict, "changed its input %s at byte %" PRId64, integrity->input_changed, integrity->input_offset);
 }
 

@@ -4,14 +4,24 @@
 
 #include "compare.h"
 
-typedef enum mla_verdict_status { MLA_PASSED, MLA_FAILED, MLA_SKIPPED, MLA_ERROR } mla_verdict_status;
+typedef enum mla_verdict_status {
+    MLA_PASSED,
+    MLA_FAILED,
+    MLA_SKIPPED,
+    MLA_ERROR,
+    MLA_CRASHED, /* its process died */
+    MLA_TIMEOUT, /* its process showed no sign of life */
+    MLA_VERDICT_STATUSES
+} mla_verdict_status;
+
+#define MLA_BUFFER_NAME 24
 
 /* What happened to memory around the kernel. */
 typedef struct mla_integrity {
-    const char *guard_touched; /* name of the buffer, or NULL */
-    int64_t guard_offset;      /* bytes from the buffer's start; negative: before it */
-    int64_t guard_size;        /* bytes of the buffer */
-    const char *input_changed; /* name of the buffer, or NULL */
+    char guard_touched[MLA_BUFFER_NAME]; /* name of the buffer; empty: none */
+    int64_t guard_offset;                /* bytes from the buffer's start; negative: before it */
+    int64_t guard_size;                  /* bytes of the buffer */
+    char input_changed[MLA_BUFFER_NAME]; /* name of the buffer; empty: none */
     int64_t input_offset;
 } mla_integrity;
 

@@ -8,6 +8,7 @@ static const mla_command commands[] = {
     {"gen", "write golden files: inputs, truth and bound of a case", mla_command_gen},
     {"check", "grade outputs made elsewhere against a golden file", mla_command_check},
     {"bench", "grade kernels, and time those that pass", mla_command_bench},
+    {"worker", NULL, mla_command_worker},
     {"info", "what this build and this machine can run", mla_command_info},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
@@ -15,7 +16,8 @@ static const mla_command commands[] = {
 static mla_exit help(void) {
     puts("Grades MLA decode-attention kernels.\n\nusage: mla-verify COMMAND [OPTION...]\n");
     for (size_t i = 0; i < COMMANDS; i++)
-        printf("  %-12s%s\n", commands[i].name, commands[i].summary);
+        if (commands[i].summary)
+            printf("  %-12s%s\n", commands[i].name, commands[i].summary);
     puts("\nmla-verify COMMAND --help says more."
          "\nexit: 0 all passed   1 a mismatch   2 bad usage or input   3 nothing could run");
     return mla_finish_stdout(MLA_EXIT_PASSED);

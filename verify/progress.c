@@ -19,6 +19,8 @@ void mla_progress_begin(mla_progress *progress, int64_t steps, bool quiet) {
 }
 
 void mla_progress_update(mla_progress *progress, double fraction) {
+    if (progress && progress->notify)
+        progress->notify(progress->context, fraction);
     if (!progress || !progress->shown)
         return;
     double now = seconds();

@@ -6,10 +6,12 @@
 #include <stdint.h>
 
 typedef struct mla_progress {
-    bool shown;      /* stderr is a terminal, and nobody asked for quiet */
-    int64_t steps;   /* in all, >= 1 */
-    int64_t done;    /* steps finished */
-    double drawn_at; /* seconds; 0: the line is clear */
+    bool shown;                                     /* stderr is a terminal, and nobody asked for quiet */
+    int64_t steps;                                  /* in all, >= 1 */
+    int64_t done;                                   /* steps finished */
+    double drawn_at;                                /* seconds; 0: the line is clear */
+    void (*notify)(void *context, double fraction); /* NULL: none; otherwise told of every update */
+    void *context;
 } mla_progress;
 
 void mla_progress_begin(mla_progress *progress, int64_t steps, bool quiet);

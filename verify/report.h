@@ -9,11 +9,13 @@
 
 /* Of all results so far. */
 typedef struct mla_summary {
-    int64_t passed, failed, skipped, error;
+    int64_t passed, failed, skipped, error, crashed, timeout;
     double max_err_over_bound, max_ulp, max_cond_ulp, max_lse_over_bound; /* over results with measures */
 } mla_summary;
 
 void mla_summary_add(mla_summary *summary, const mla_result *result);
+/* Results that are neither passed nor skipped. */
+int64_t mla_summary_bad(const mla_summary *summary);
 
 /* ---- text (report_text.c) ------------------------------------------------------------------------------------------------------- */
 
@@ -32,7 +34,7 @@ char *mla_shell_quote(const char *word);
 /* ---- JSON (report_json.c) --------------------------------------------------------------------------------------------------------- */
 
 /*
- * {"summary": {"passed", "failed", "skipped", "error"}, "cases": [{"case", "kernel", "status", "reason", ...}]}
+ * {"summary": {"passed", "failed", "skipped", "error", "crashed", "timeout"}, "cases": [{"case", "kernel", "status", "reason", ...}]}
  * "worst": {"sequence", "q", "head", "column", "fault", "code", "got", "exact", "bound", "abs", "ulp", "err_over_bound"}; sequence -1 is padding, column
  * -1 an lse. Of a case that was not measured, the maxima are null and the details left out.
  * JSON has no NaN and no infinity: they are the strings "NaN", "Infinity" and "-Infinity".

@@ -24,7 +24,7 @@ static bool add_text(cJSON *object, const char *name, const char *text) {
 }
 
 static bool add_text_or_null(cJSON *object, const char *name, const char *text) {
-    return text ? add_text(object, name, text) : cJSON_AddNullToObject(object, name) != NULL;
+    return *text ? add_text(object, name, text) : cJSON_AddNullToObject(object, name) != NULL;
 }
 
 static bool add_count(cJSON *object, const char *name, int64_t count) {
@@ -103,6 +103,7 @@ bool mla_json_add(struct cJSON *report, const mla_result *result) {
 char *mla_json_print(struct cJSON *report, const mla_summary *summary) {
     cJSON *o = cJSON_GetObjectItem(report, "summary");
     bool good = add_count(o, "passed", summary->passed) && add_count(o, "failed", summary->failed) &&
-                add_count(o, "skipped", summary->skipped) && add_count(o, "error", summary->error);
+                add_count(o, "skipped", summary->skipped) && add_count(o, "error", summary->error) &&
+                add_count(o, "crashed", summary->crashed) && add_count(o, "timeout", summary->timeout);
     return good ? cJSON_Print(report) : NULL;
 }

@@ -61,8 +61,8 @@ static void print_place(FILE *stream, const mla_place *place) {
 }
 
 static void print_status(FILE *stream, mla_text_style style, mla_verdict_status status) {
-    static const char *const colours[] = {
-        [MLA_PASSED] = "\033[32m", [MLA_FAILED] = "\033[31m", [MLA_SKIPPED] = "\033[33m", [MLA_ERROR] = "\033[31m"};
+    static const char *const colours[] = {[MLA_PASSED] = "\033[32m", [MLA_FAILED] = "\033[31m",  [MLA_SKIPPED] = "\033[33m",
+                                          [MLA_ERROR] = "\033[31m",  [MLA_CRASHED] = "\033[31m", [MLA_TIMEOUT] = "\033[31m"};
     const char *name = mla_verdict_name(status);
     fprintf(stream, "%s%s%s%*s", style.colour ? colours[status] : "", name, style.colour ? "\033[0m" : "", (int)(8 - strlen(name)), "");
 }
@@ -174,16 +174,18 @@ void mla_text_result(FILE *stream, mla_text_style style, const mla_result *resul
         print_worst(stream, "worst", &result->measure.worst, mla_format_bytes(result->test->out));
         print_worst(stream, "worst lse (natural log)", &result->measure.worst_lse, sizeof(float));
     }
-    if (status == MLA_FAILED || status == MLA_ERROR)
+    if (status != MLA_PASSED && status != MLA_SKIPPED)
         print_repeat(stream, result);
     fflush(stream);
 }
 
 void mla_text_summary(FILE *stream, mla_text_style style, const mla_summary *s) {
-    bool bad = s->failed + s->error > 0, none = s->passed + s->failed + s->error == 0;
+    const bool bad = mla_summary_bad(s) > 0, none = !bad && s->passed == 0;
     print_status(stream, style, bad ? MLA_FAILED : none ? MLA_SKIPPED : MLA_PASSED);
     fprintf(stream, "%" PRId64 " passed, %" PRId64 " failed, %" PRId64 " skipped, %" PRId64 " error", s->passed, s->failed, s->skipped,
             s->error);
+    if (s->crashed + s->timeout > 0)
+        fprintf(stream, ", %" PRId64 " crashed, %" PRId64 " timeout", s->crashed, s->timeout);
     if (none)
         fputs(" | nothing was run: this is not a pass", stream);
     else

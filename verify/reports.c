@@ -25,7 +25,7 @@ static mla_status write_json(const mla_reports *reports) {
 }
 
 static mla_exit exit_code(const mla_summary *summary) {
-    if (summary->failed + summary->error > 0)
+    if (mla_summary_bad(summary) > 0)
         return MLA_EXIT_MISMATCH;
     return summary->passed > 0 ? MLA_EXIT_PASSED : MLA_EXIT_NOTHING;
 }

@@ -7,6 +7,7 @@
 #include "golden.h"
 #include "slabs.h"
 #include "trial.h"
+#include "worker.h"
 
 typedef struct launch {
     const mla_kernel *kernel;
@@ -87,6 +88,8 @@ void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress
         result->verdict = mla_verdict_make(MLA_ERROR, "no memory to print the case");
     } else if (subject->opened.code != MLA_OK) {
         result->verdict = mla_verdict_make(MLA_SKIPPED, subject->opened.message);
+    } else if (subject->worker) {
+        mla_worker_run(subject->worker, progress, result);
     } else {
         const mla_kernel *kernel = subject->handle.kernel;
         launch l = {

@@ -11,8 +11,9 @@
 typedef struct mla_subject {
     const char *spec; /* as given; what repeats the run */
     mla_status opened;
-    mla_kernel_handle handle; /* only when opened */
-    const char *outputs;      /* folder that its outputs are written to, for `check`; NULL: none */
+    mla_kernel_handle handle;  /* only when opened in this process */
+    struct mla_worker *worker; /* the process that has it open; NULL: this one */
+    const char *outputs;       /* folder that its outputs are written to, for `check`; NULL: none */
 } mla_subject;
 
 typedef struct mla_result {

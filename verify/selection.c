@@ -137,7 +137,7 @@ mla_exit mla_selection_parse(mla_selection *s, int argc, char **argv, const mla_
 
 mla_exit mla_selection_open(mla_selection *selection) {
     for (mla_subject *s = selection->subjects; s < selection->subjects + selection->num_subjects; s++) {
-        s->opened = mla_kernel_open(s->spec, &s->handle);
+        s->opened = selection->workers ? mla_worker_open(s->spec, selection->workers, &s->worker) : mla_kernel_open(s->spec, &s->handle);
         if (s->opened.code != MLA_OK && s->opened.code != MLA_EDEVICE && s->opened.code != MLA_EUNSUPPORTED)
             return mla_usage_error("%s", s->opened.message);
     }
@@ -146,7 +146,9 @@ mla_exit mla_selection_open(mla_selection *selection) {
 
 void mla_selection_free(mla_selection *selection) {
     for (mla_subject *s = selection->subjects; s < selection->subjects + selection->num_subjects; s++)
-        if (s->opened.code == MLA_OK)
+        if (s->worker)
+            mla_worker_close(s->worker);
+        else if (s->opened.code == MLA_OK)
             mla_kernel_close(&s->handle);
     free(selection->subjects);
     mla_case_list_free(&selection->cases);

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "run.h"
+#include "worker.h"
 
 typedef struct mla_selection {
     mla_subject *subjects;
@@ -14,7 +15,8 @@ typedef struct mla_selection {
     int64_t random; /* 0: none */
     uint64_t seed;
     bool seed_given, quiet, help;
-    const char *json; /* NULL: none */
+    const char *json;                  /* NULL: none */
+    const mla_worker_options *workers; /* NULL: kernels are opened in this process */
 } mla_selection;
 
 /* Options that a command has beside those of the selection. `letters` are none of kcfrsjqh. */
@@ -25,7 +27,7 @@ typedef struct mla_own_options {
     void *context;
 } mla_own_options;
 
-#define MLA_OWN_OPTIONS 8
+#define MLA_OWN_OPTIONS 16
 
 /* The options' lines in a command's help. */
 extern const char mla_selection_help[];

@@ -1,5 +1,6 @@
 #include "trial.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../ref/try.h"
@@ -8,11 +9,11 @@
 static mla_status check_guards(const mla_buffer *buffer, const char *name, mla_integrity *integrity) {
     bool touched = false;
     int64_t offset = 0;
-    if (buffer->bytes == 0 || integrity->guard_touched)
+    if (buffer->bytes == 0 || *integrity->guard_touched)
         return mla_ok();
     TRY(mla_buffer_guards(buffer, &touched, &offset));
     if (touched) {
-        integrity->guard_touched = name;
+        snprintf(integrity->guard_touched, sizeof integrity->guard_touched, "%s", name);
         integrity->guard_offset = offset;
         integrity->guard_size = (int64_t)buffer->bytes;
     }
@@ -21,11 +22,11 @@ static mla_status check_guards(const mla_buffer *buffer, const char *name, mla_i
 
 static mla_status check_unchanged(const mla_mirror *m, mla_integrity *integrity) {
     int64_t offset = -1;
-    if (m->original->bytes == 0 || integrity->input_changed)
+    if (m->original->bytes == 0 || *integrity->input_changed)
         return mla_ok();
     TRY(mla_buffer_changed(&m->copy, m->original->data, &offset));
     if (offset >= 0) {
-        integrity->input_changed = m->name;
+        snprintf(integrity->input_changed, sizeof integrity->input_changed, "%s", m->name);
         integrity->input_offset = offset;
     }
     return mla_ok();
