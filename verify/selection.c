@@ -88,7 +88,7 @@ mla_status mla_selection_set(mla_selection *s, int letter, const char *value) {
 }
 
 static bool is_own(const mla_own_options *own, int letter) {
-    for (int i = 0; own && i < own->count; i++)
+    for (int i = 0; i < own->count; i++)
         if (own->list[i].val == letter)
             return true;
     return false;
@@ -123,7 +123,7 @@ mla_exit mla_selection_parse(mla_selection *s, int argc, char **argv, const mla_
     for (int option; (option = getopt_long(argc, argv, ":qh", options, NULL)) != -1;) {
         if (option == '?' || option == ':')
             return mla_option_error(option, argv);
-        const mla_status status = is_own(own, option) ? own->set(own->context, option, optarg) : mla_selection_set(s, option, optarg);
+        const mla_status status = own && is_own(own, option) ? own->set(own->context, option, optarg) : mla_selection_set(s, option, optarg);
         if (status.code != MLA_OK)
             return mla_usage_error("%s", status.message);
         if (s->help)

@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-#define PATIENCE 10.0 /* seconds for a process to end */
+#define PATIENCE 5000 /* pauses of 2 ms for a process to end */
 
 struct mla_worker {
     const char *spec;
@@ -64,7 +64,7 @@ static mla_status start(mla_worker *w) {
 /* Waits for the process to end by itself; false when it does not. */
 static bool reap(pid_t pid, int *how) {
     const struct timespec pause = {.tv_nsec = 2000000};
-    for (double waited = 0; waited < PATIENCE; waited += 0.002) {
+    for (int pauses = 0; pauses < PATIENCE; pauses++) {
         const pid_t ended = waitpid(pid, how, WNOHANG);
         if (ended == pid || (ended < 0 && errno != EINTR))
             return ended == pid;
