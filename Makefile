@@ -10,6 +10,7 @@ ROCM_PATH ?= /opt/rocm#    ROCm 6 or 7, when there is one
 CUDA_HOME ?= /usr/local/cuda# CUDA 12 or 13, when there is one
 AMD_ARCHS ?= gfx90a gfx942 gfx950# AMD targets to compile for
 NVIDIA_ARCHS ?= 80 90#     compute capabilities to compile for
+FUZZ_SECONDS ?= 30#        seconds that `make fuzz` spends on each target
 V        ?=#                set to 1 to see the commands
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
@@ -57,10 +58,13 @@ AMD_IMAGES := $(if $(AMD_CLANG),$(AMD_ARCHS:%=$(ROOT)/gpu/%.co))
 NVIDIA_IMAGE := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin)
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support_*.c))
 TESTS := $(if $(HAVE_CRITERION),$(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c)) $(if $(HAVE_BOOST),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_*.cpp))))
+FUZZERS := $(patsubst tests/fuzz_%.c,$(ROOT)/fuzz/%,$(wildcard tests/fuzz_*.c))
+FUZZED_case := verify/case.c verify/contract_line.c verify/random.c $(addprefix ref/,status.c format.c kv.c contract.c problem.c)
+FUZZED_safetensors := verify/safetensors.c verify/output_file.c ref/status.c
 EXAMPLES := $(patsubst gpu/%.c,$(B)/%.so,$(wildcard gpu/example_*.c))
 FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
 
-.PHONY: all found verify check test unit cli asan ubsan sanitized tidy format format-check inspect help clean
+.PHONY: all found verify check test unit cli asan ubsan sanitized fuzz tidy format format-check inspect help clean
 .SECONDARY:
 
 all: found $(B)/mla-verify $(EXAMPLES) ## build mla-verify with whatever this machine has
@@ -92,6 +96,7 @@ unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 
 cli: all
 	@tests/cli.sh $(B)/mla-verify
+	@tests/golden.sh $(B)/mla-verify
 
 asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kernels included
 	@$(MAKE) FLAVOUR=asan OPT=-O1 sanitized
@@ -101,6 +106,10 @@ ubsan: ## the same under UBSan alone
 
 sanitized: unit
 	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
+
+fuzz: $(FUZZERS) ## libFuzzer over case lines and tensor files
+	@for fuzzer in $^; do name=$$(basename $$fuzzer); mkdir -p $(ROOT)/fuzz/corpus/$$name; echo "fuzz $$name, $(FUZZ_SECONDS) s"; \
+	  $$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=2048 -verbosity=0 -artifact_prefix=$(ROOT)/fuzz/ $(ROOT)/fuzz/corpus/$$name tests/corpus/$$name || exit 1; done
 
 TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
 
@@ -152,6 +161,12 @@ $(B)/example_%.so: gpu/example_%.c
 $(B)/tests/%: $(B)/tests/%.o $(SUPPORT_OBJ) $(SUITE_OBJ)
 	$(BEGIN)
 	$(Q)$(LINK) -o $@ $^ -lcriterion $(LIBS)
+
+$(ROOT)/fuzz/case: $(FUZZED_case)
+$(ROOT)/fuzz/safetensors: $(FUZZED_safetensors)
+$(ROOT)/fuzz/%: tests/fuzz_%.c
+	$(BEGIN)
+	$(Q)clang -std=c11 -D_GNU_SOURCE -O1 -g $(WARN) -ffp-contract=off -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -o $@ $^ -lcjson -lm
 
 $(B)/tests/fake_hip.so: $(B)/tests/fake_hip.o $(HOST_OBJ) $(B)/gpu/engine.o $(B)/ref/status.o
 	$(BEGIN)
