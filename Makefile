@@ -108,8 +108,10 @@ sanitized: unit
 	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
 
 fuzz: $(FUZZERS) ## libFuzzer over case lines and tensor files
-	@for fuzzer in $^; do name=$$(basename $$fuzzer); mkdir -p $(ROOT)/fuzz/corpus/$$name; echo "fuzz $$name, $(FUZZ_SECONDS) s"; \
-	  $$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=2048 -verbosity=0 -artifact_prefix=$(ROOT)/fuzz/ $(ROOT)/fuzz/corpus/$$name tests/corpus/$$name || exit 1; done
+	@for fuzzer in $^; do name=$$(basename $$fuzzer); mkdir -p $(ROOT)/fuzz/corpus/$$name; \
+	  $$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=2048 -artifact_prefix=$(ROOT)/fuzz/ $(ROOT)/fuzz/corpus/$$name tests/corpus/$$name \
+	    2>$(ROOT)/fuzz/$$name.log || { tail -n 40 $(ROOT)/fuzz/$$name.log; exit 1; }; \
+	  echo "fuzz $$name: $$(tail -n 1 $(ROOT)/fuzz/$$name.log)"; done
 
 TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
 

@@ -5,7 +5,7 @@ set -euo pipefail
 product="gcc make libc6-dev pkg-config libopenblas-openmp-dev libmpfr-dev librandom123-dev libcjson-dev"
 host_execution="g++ libboost-context-dev"
 tests="libcriterion-dev patch"
-checks="clang clang-tidy clang-format"
+checks="clang libclang-rt-14-dev clang-tidy clang-format"
 amd_objects="clang-22 lld-22 llvm-22"
 
 command -v apt-get >/dev/null || { echo "no apt-get here; install by hand: $product $host_execution $tests $checks $amd_objects" >&2; exit 1; }
