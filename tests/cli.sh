@@ -108,6 +108,19 @@ else
     check "the wrong plug-in compiles" false
 fi
 
+# ---- mutants ---------------------------------------------------------------------------------------------------------------------------
+run mutants --kernel reference --case 'kv_len=65,3' --only drop_last --only all_zero --only reversed --tolerance 10,10 --json "$folder/mutants.json"
+check "planted bugs are noticed: exit 0" exits 0
+check "the summary counts them" says "2 of 2 mutants killed, 0 not shown; 2 of 2 benign variants passed"
+check "a wide tolerance of one's own catches none" grep -q '^yours  *0 of 2 ' "$folder/stdout"
+check "the JSON counts them too" grep -q '"killed":	2' "$folder/mutants.json"
+run mutants --kernel reference --case 'kv_len=65 input=flat' --only equal_weights
+check "nothing that shows is no pass" exits 1
+check "and says so" says "0 of 0 mutants killed, 1 not shown"
+run mutants --kernel splitk@nvidia --case "$small"
+[ "$code" = 3 ] || run mutants --help
+check "a kernel that cannot run here is no pass" eval 'exits 3 || exits 0'
+
 # ---- bad usage and bad input ---------------------------------------------------------------------------------------------------------------
 refuse "no command"
 refuse "an unknown command" fly
@@ -135,6 +148,11 @@ refuse "a JSON file in a missing folder" run --kernel reference --case "$small" 
 refuse "a time limit that is no number" run --kernel reference --case "$small" --timeout soon
 refuse "a folder as JSON file" run --kernel reference --case "$small" --json "$folder/out"
 refuse "an unknown kernel in info" info --kernel nosuchkernel
+refuse "two kernels of mutants" mutants --kernel reference --kernel reference --case "$small" --json "$json"
+refuse "an unknown mutant" mutants --kernel reference --case "$small" --only nosuchmutant --json "$json"
+refuse "a tolerance of one number" mutants --kernel reference --case "$small" --tolerance 0.1 --json "$json"
+refuse "a negative tolerance" mutants --kernel reference --case "$small" --tolerance 0.1,-1 --json "$json"
+refuse "a folder without plug-ins" mutants --kernel reference --case "$small" --dir "$folder/out" --json "$json"
 
 printf '%s\nkv_len=x\n' "$small" >"$folder/bad.cases"
 refuse "a malformed line in a file" run --kernel reference --cases "$folder/bad.cases" --json "$json"
@@ -167,7 +185,7 @@ check "info exits 0" exits 0
 check "info lists the kernels" says "splitk@host:cdna3"
 run info --kernel reference
 check "info on one kernel exits 0" exits 0
-for arguments in --help "run --help" "info --help" "run -h"; do
+for arguments in --help "run --help" "info --help" "mutants --help" "run -h"; do
     run $arguments
     check "$arguments is on stdout and exits 0" eval 'exits 0 && says "usage: mla-verify" && stderr_empty'
 done

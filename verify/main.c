@@ -9,6 +9,7 @@ static const mla_command commands[] = {
     {"check", "grade outputs made elsewhere against a golden file", mla_command_check},
     {"bench", "grade kernels, and time those that pass", mla_command_bench},
     {"worker", NULL, mla_command_worker},
+    {"mutants", "plant bugs, and count those the gate notices", mla_command_mutants},
     {"info", "what this build and this machine can run", mla_command_info},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
