@@ -54,7 +54,7 @@ static unsigned killers_of(const mla_measure *m, const mla_integrity *integrity,
     killers |= m->lse.outside ? MLA_BY_LSE : 0;
     killers |= m->out.anomalies + m->lse.anomalies ? MLA_BY_ANOMALY : 0;
     killers |= m->out.unwritten + m->lse.unwritten ? MLA_BY_UNWRITTEN : 0;
-    killers |= integrity->guard_touched || integrity->input_changed ? MLA_BY_MEMORY : 0;
+    killers |= *integrity->guard_touched || *integrity->input_changed ? MLA_BY_MEMORY : 0;
     return killers == 0 && verdict->status == MLA_FAILED ? MLA_BY_CHI : killers;
 }
 
