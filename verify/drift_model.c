@@ -1,0 +1,148 @@
+#include "drift_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../gpu/engine.h"
+#include "../ref/try.h"
+
+#define PREFIX "splitk@"
+
+/* ---- engines ------------------------------------------------------------------------------------------------------------------------ */
+
+/* gfx90a and gfx942 are one engine, gfx950 another: the device's description names the architecture. */
+static const mla_engine *engine_of(const mla_kernel *kernel, const mla_device *device) {
+    if (strncmp(kernel->name, PREFIX, strlen(PREFIX)) != 0)
+        return NULL;
+    const char *machine = kernel->name + strlen(PREFIX);
+    if (strncmp(machine, "host:", 5) == 0)
+        return mla_engine_find(machine + 5);
+    if (strcmp(machine, "nvidia") == 0)
+        return mla_engine_find("mma");
+    return mla_engine_find(device && strstr(device->description, "gfx950") ? "cdna4" : "cdna3");
+}
+
+bool mla_drift_knows(const mla_kernel *kernel) {
+    return engine_of(kernel, NULL) != NULL;
+}
+
+/* cdna3 feeds half a 16-byte chunk of each of four lanes to a step: step i of a group of 32 dimensions takes entries 4i .. 4i + 3 of its four chunks. */
+static const uint16_t *cdna3_dim_order(void) {
+    static uint16_t order[MLA_HEAD_DIM];
+    for (uint16_t i = 0; i < MLA_HEAD_DIM; i++)
+        order[i] = (uint16_t)(i / 32 * 32 + i % 16 / 4 * 8 + i / 16 % 2 * 4 + i % 4);
+    return order;
+}
+
+/* cdna4's steps of 32 tokens take four of each of two blocks of 16 in turn: a lane's eight. */
+static const uint16_t *cdna4_token_order(void) {
+    static uint16_t order[64];
+    for (uint16_t i = 0; i < 64; i++)
+        order[i] = (uint16_t)(i / 32 * 32 + i / 4 % 2 * 16 + i % 32 / 8 * 4 + i % 4);
+    return order;
+}
+
+static void set_layout(mla_model *model, const mla_engine *engine) {
+    const bool mma = strcmp(engine->name, "mma") == 0, cdna4 = strcmp(engine->name, "cdna4") == 0;
+    model->tile = engine->kv_tile;
+    model->row_lanes = 4;
+    model->lane_run = mma ? 2 : 4;
+    model->dim_parts = cdna4 ? 1 : 2;
+    model->dim_order = mma || cdna4 ? NULL : cdna3_dim_order();
+    model->tile_token_order = cdna4 ? cdna4_token_order() : NULL;
+}
+
+/*
+ * Host execution sums 16 products and the accumulator in double. NVIDIA's unit is Hopper's; AMD's the published one of gfx942: eight products aligned and
+ * cut, then the accumulator, cut downwards.
+ */
+static mla_unit unit_of(const mla_kernel *kernel) {
+    if (kernel->space == MLA_SPACE_HOST)
+        return (mla_unit){.sum = MLA_FP32, .rounding = MLA_RNE, .k = 16};
+    if (kernel->space == MLA_SPACE_CUDA)
+        return (mla_unit){.sum = MLA_FP32, .rounding = MLA_RZ, .k = 16, .bits = 25};
+    return (mla_unit){.sum = MLA_FP32, .rounding = MLA_RNE, .k = 8, .bits = 24, .apart = true, .cut = MLA_CUT_DOWN};
+}
+
+mla_model mla_drift_model(const mla_kernel *kernel, const mla_device *device, const mla_problem *host) {
+    const mla_contract contract = mla_kernel_contract(kernel, host);
+    const mla_engine *engine = engine_of(kernel, device);
+    mla_model model = mla_model_of_contract(&contract, host);
+    if (!engine)
+        return model;
+    set_layout(&model, engine);
+    model.qk = model.pv = unit_of(kernel);
+    model.dim_chains = kernel->space == MLA_SPACE_CUDA ? 2 : 1;
+    model.kv_operands = contract.p;
+    model.exp2 = kernel->space == MLA_SPACE_HOST ? MLA_EXP2_LIBM : MLA_EXP2_NEAREST;
+    model.fma = kernel->space != MLA_SPACE_HOST;
+    return model;
+}
+
+/* ---- splits ------------------------------------------------------------------------------------------------------------------------- */
+
+static mla_status allocate(mla_drift_splits *splits, int64_t rows, int64_t ranges) {
+    *splits = (mla_drift_splits){.ranges = malloc((size_t)(ranges + 1) * sizeof *splits->ranges),
+                                 .first = malloc((size_t)(rows + 1) * sizeof *splits->first)};
+    splits->view = (mla_model_splits){splits->ranges, splits->first};
+    if (!splits->ranges || !splits->first)
+        return mla_error(MLA_ENOMEM, "no memory for the splits of %lld rows", (long long)rows);
+    splits->first[0] = 0;
+    return mla_ok();
+}
+
+/* Groups cover the rows in order; the items of a group are consecutive. */
+static mla_status splits_of_plan(const mla_problem *host, const mla_plan *plan, mla_drift_splits *splits) {
+    const int64_t rows = host->total_q * host->heads;
+    int64_t ranges = 0, next = 0;
+    for (int32_t i = 0; i < plan->num_items; i++)
+        ranges += plan->items[i].rows;
+    TRY(allocate(splits, rows, ranges));
+    for (int32_t g = 0, item = 0; g < plan->num_groups; g++) {
+        const mla_plan_group *group = &plan->groups[g];
+        for (int64_t r = group->first_row; r < group->first_row + group->rows; r++) {
+            for (int32_t s = 0; s < group->splits; s++)
+                splits->ranges[next++] = (mla_range){plan->items[item + s].kv_begin, plan->items[item + s].kv_end};
+            splits->first[r + 1] = next;
+        }
+        item += group->splits;
+    }
+    return mla_ok();
+}
+
+mla_status mla_drift_splits_of_ranges(const mla_problem *host, int32_t sequence, const mla_range *ranges, int count,
+                                      mla_drift_splits *splits) {
+    const int64_t rows = host->total_q * host->heads;
+    int64_t next = 0;
+    TRY(allocate(splits, rows, rows * (count > 1 ? count : 1)));
+    for (int64_t r = 0; r < rows; r++) {
+        const int32_t own = mla_sequence_of(host, r / host->heads);
+        const mla_range seen = own < 0 ? (mla_range){0, 0} : mla_visible(host, own, r / host->heads);
+        if (own >= 0 && own == sequence)
+            for (int i = 0; i < count; i++)
+                splits->ranges[next++] = ranges[i];
+        else if (seen.begin < seen.end)
+            splits->ranges[next++] = seen;
+        splits->first[r + 1] = next;
+    }
+    return mla_ok();
+}
+
+mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host, mla_drift_splits *splits) {
+    const mla_engine *engine = engine_of(kernel, device);
+    *splits = (mla_drift_splits){0};
+    if (!engine)
+        return mla_drift_splits_of_ranges(host, -1, NULL, 0, splits);
+    const mla_plan_options options = {.row_tile = engine->row_tile, .kv_tile = engine->kv_tile, .compute_units = device->compute_units};
+    mla_plan plan;
+    TRY(mla_plan_make(host, &options, &plan));
+    const mla_status status = splits_of_plan(host, &plan, splits);
+    mla_plan_free(&plan);
+    return status;
+}
+
+void mla_drift_splits_free(mla_drift_splits *splits) {
+    free(splits->ranges);
+    free(splits->first);
+    *splits = (mla_drift_splits){0};
+}

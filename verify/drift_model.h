@@ -1,0 +1,28 @@
+/* The rounding model of a kernel: exact for the project's own, and what the contract says for anybody else's. */
+#ifndef MLA_DRIFT_MODEL_H
+#define MLA_DRIFT_MODEL_H
+
+#include "../gpu/mla_gpu.h"
+#include "../ref/model.h"
+
+/* Key ranges of every row's splits; `view` points into the arrays. */
+typedef struct mla_drift_splits {
+    mla_range *ranges;
+    int64_t *first;
+    mla_model_splits view;
+} mla_drift_splits;
+
+/* Is it the project's own kernel, whose plan and engine are known? */
+bool mla_drift_knows(const mla_kernel *kernel);
+/* Its model on this device (NULL: host memory) for this problem. */
+mla_model mla_drift_model(const mla_kernel *kernel, const mla_device *device, const mla_problem *host);
+/* Splits of all rows: those of the project's own kernel, or one a row. Free with mla_drift_splits_free, also after failure. */
+mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host,
+                                 mla_drift_splits *splits) MLA_CHECKED;
+/* The same ranges for every row of one sequence, and one split a row for all others. */
+mla_status mla_drift_splits_of_ranges(const mla_problem *host, int32_t sequence, const mla_range *ranges, int count,
+                                      mla_drift_splits *splits) MLA_CHECKED;
+/* Zeroed splits are allowed. */
+void mla_drift_splits_free(mla_drift_splits *splits);
+
+#endif
