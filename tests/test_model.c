@@ -129,9 +129,9 @@ Test(model, cuts_what_lies_below_the_largest) {
 
 Test(model, lets_the_accumulator_join_later) {
     const double a[] = {0.75, 0.5}, one[] = {1, 1};
-    const mla_unit unit = {.sum = MLA_FP32, .k = 2, .bits = 1, .apart = true, .cut = MLA_CUT_DOWN};
-    cr_expect_eq(mla_unit_accumulate(&unit, 0, a, one, 1, 2), 1.25, "cells of 1/4");
-    cr_expect_eq(mla_unit_accumulate(&unit, 16, a, one, 1, 2), 16, "then cells of 8: 1.25 is lost");
+    const mla_unit unit = {.sum = MLA_FP32, .k = 2, .bits = 2, .apart = true, .cut = MLA_CUT_DOWN};
+    cr_expect_eq(mla_unit_accumulate(&unit, 0, a, one, 1, 2), 1.25, "cells of 1/8, then of 1/4");
+    cr_expect_eq(mla_unit_accumulate(&unit, 16, a, one, 1, 2), 16, "then cells of 4: 1.25 is lost");
     cr_expect_eq(mla_unit_accumulate(&unit, -16, a, one, 1, 2), -16);
 }
 
