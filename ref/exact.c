@@ -167,10 +167,8 @@ static bool round_decided(mpfr_t value, mpfr_t error, mpfr_t edge, float *rounde
     return low == mpfr_get_flt(edge, MPFR_RNDN);
 }
 
-/* What no precision decides is exact: a zero, or a tie, which half the bits hold. */
-static float round_exact(mpfr_t value, mpfr_t error) {
-    if (mpfr_cmpabs(value, error) <= 0)
-        return 0;
+/* What no precision decides is a tie, and half the bits hold it exactly. */
+static float round_tie(mpfr_t value) {
     mpfr_prec_round(value, mpfr_get_prec(value) / 2, MPFR_RNDN);
     return mpfr_get_flt(value, MPFR_RNDN);
 }
@@ -195,7 +193,7 @@ static bool round_row(const mla_problem *problem, exact_row *row, bool last, flo
             continue;
         decided = false;
         if (last)
-            out[c] = round_exact(row->out[c], s[WEIGHT]);
+            out[c] = round_tie(row->out[c]);
     }
     if (problem->lse_base == MLA_LSE_2) {
         mpfr_const_log2(s[TERM], MPFR_RNDN);
@@ -206,7 +204,7 @@ static bool round_row(const mla_problem *problem, exact_row *row, bool last, flo
     if (!round_decided(s[LSE], s[WEIGHT], s[TERM], lse)) {
         decided = false;
         if (last)
-            *lse = round_exact(s[LSE], s[WEIGHT]);
+            *lse = round_tie(s[LSE]);
     }
     return decided || last;
 }
