@@ -79,6 +79,7 @@ found:
 # ---- the main job and the tests -----------------------------------------------------------------------------------------------------------
 RUN := OMP_WAIT_POLICY=passive $(B)/mla-verify run
 GATE_CASES := --cases data/smoke.cases --cases data/ragged.cases
+TEST_CASES := $(patsubst %,--cases data/%.cases,edges formats paging masks reports)
 
 verify: all ## the main job: the split-K kernel against the oracle, on the host and on the GPU when there is one
 	$(RUN) --kernel reference --kernel splitk@host:cdna3 --kernel splitk@host:mma $(GATE_CASES)
@@ -88,7 +89,7 @@ check: all unit ## unit tests and the smoke cases: under a minute
 	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
 
 test: all unit cli ## everything
-	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) --cases data/edges.cases
+	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) $(TEST_CASES)
 
 unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 	@test -n "$(TESTS)" || { echo "unit tests need libcriterion-dev: run 'make deps'" >&2; exit 1; }

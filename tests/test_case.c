@@ -59,7 +59,7 @@ Test(grammar, an_empty_line_is_the_default_case) {
 Test(grammar, every_key_arrives) {
     mla_case c =
         parsed("seed=7 plan=fixed:8 input=needle out=fp32 lse=2,+inf window=100 sink=-1.5 softcap=30 scale=0.07216878364870322 causal=1 "
-               "page=64 scale_stride=32 kv=mxfp4 q=fp8 q_pad=3 kv_len=10,20 q_len=2 heads=128");
+               "spread=1000 page=64 scale_stride=32 kv=mxfp4 q=fp8 q_pad=3 kv_len=10,20 q_len=2 heads=128");
     cr_assert_eq(c.heads, 128);
     EXPECT_LENGTHS(c.q_len, c.batch, 2, 2);
     EXPECT_LENGTHS(c.kv_len, c.batch, 10, 20);
@@ -67,6 +67,7 @@ Test(grammar, every_key_arrives) {
     cr_assert(c.q == MLA_FP8 && c.kv == MLA_KV_MXFP4 && c.out == MLA_FP32);
     cr_assert_eq(c.scale_stride, 32);
     cr_assert(c.paging == MLA_PAGED && c.page_size == 64);
+    cr_assert_eq(c.spread, 1000);
     cr_assert(c.causal && c.window == 100 && c.softcap == 30);
     cr_assert(c.has_sink && !c.sink_random && c.sink == -1.5f);
     cr_assert_eq(c.scale, 0x1.279a74p-4f); /* 1/sqrt(192) */
@@ -80,13 +81,14 @@ Test(grammar, every_key_arrives) {
 Test(grammar, prints_in_table_order_what_differs) {
     expect_print("seed=7 heads=16 kv_len=1000,65 plan=fixed:8 input=needle", "kv_len=1000,65 input=needle plan=fixed:8 seed=7");
     expect_print("seed=7 plan=size:16 input=flat out=fp32 lse=2,+inf window=100 sink=rand softcap=30.0 scale=1/16 causal=1 page=64 "
-                 "scale_stride=32 kv=mxfp4 q=fp8 q_pad=3 kv_len=10,20 q_len=2 heads=128",
-                 "heads=128 q_len=2 kv_len=10,20 q_pad=3 q=fp8 kv=mxfp4 scale_stride=32 page=64 causal=1 scale=1/16 softcap=30 sink=rand "
+                 "spread=1000 scale_stride=32 kv=mxfp4 q=fp8 q_pad=3 kv_len=10,20 q_len=2 heads=128",
+                 "heads=128 q_len=2 kv_len=10,20 q_pad=3 q=fp8 kv=mxfp4 scale_stride=32 page=64 spread=1000 causal=1 scale=1/16 softcap=30 "
+                 "sink=rand "
                  "window=100 lse=2,+inf out=fp32 input=flat plan=size:16 seed=7");
-    expect_print(
-        "heads=16 batch=1 q_len=1 kv_len=1024 q_pad=0 q=bf16 kv=bf16 page=none causal=0 scale=1/24 softcap=off sink=off window=off "
-        "lse=e,-inf out=bf16 input=normal plan=adaptive seed=0",
-        "");
+    expect_print("heads=16 batch=1 q_len=1 kv_len=1024 q_pad=0 q=bf16 kv=bf16 page=none spread=off causal=0 scale=1/24 softcap=off "
+                 "sink=off window=off "
+                 "lse=e,-inf out=bf16 input=normal plan=adaptive seed=0",
+                 "");
     expect_print("page=topk:64", "page=topk:64");
     expect_print("page=list lse=e,+inf plan=balanced", "page=list lse=e,+inf plan=balanced");
     expect_print("kv=mxfp4 scale_stride=18", "kv=mxfp4");
@@ -195,6 +197,8 @@ Test(grammar, contradictions_name_both_sides) {
     expect_refusal("window=5 page=topk:8", "window=5 with page=topk:8");
     expect_refusal("scale_stride=18", "only kv=mxfp4");
     expect_refusal("kv=mxfp4 scale_stride=17", "scale_stride=17: 17 is not in 18");
+    expect_refusal("kv_len=65,1 page=64 spread=191", "spread=191: the sequences take up 192 slots");
+    expect_refusal("kv_len=65,1 page=list spread=65", "spread=65: the sequences take up 66 slots");
     expect_refusal("input=exact softcap=30", "softcap=off");
     expect_refusal("input=exact sink=0", "sink=off");
     expect_refusal("input=exact window=8 q_len=1,65", "q_len[1] is 65");
@@ -324,7 +328,8 @@ Test(case_list, an_error_in_a_file_names_file_and_line) {
 }
 
 Test(case_list, the_case_files_of_the_tree_parse) {
-    const char *const files[] = {"data/smoke.cases", "data/ragged.cases", "data/edges.cases", "data/contest.cases", "data/large.cases"};
+    const char *const files[] = {"data/smoke.cases",   "data/ragged.cases", "data/edges.cases", "data/contest.cases", "data/large.cases",
+                                 "data/formats.cases", "data/paging.cases", "data/masks.cases", "data/reports.cases"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         mla_case_list list = {0};
         const mla_status status = mla_case_list_read(&list, files[i]);

@@ -101,8 +101,9 @@ static const struct {
     {"q_len=2,3 kv_len=100,70 input=needle kv=fp8 q=fp8 page=16 causal=1 sink=rand seed=2", UINT64_C(0xD8C9F6764943964C)},
     {"q_len=4 kv_len=150 input=exact kv=mxfp4 scale_stride=20 page=topk:70 q=fp16 seed=3", UINT64_C(0x57A5FB9653FF3A0E)},
     {"batch=5 kv_len=rand(0..90) input=uniform kv=fp8b656 page=list q_pad=2 seed=4", UINT64_C(0x79F193D737794506)},
-    {"kv_len=130 input=cancel kv=fp8fnuz q=fp8fnuz scale=0.07216878364870322 seed=5", UINT64_C(0x7BD75E3A7A79BDD0)},
+    {"kv_len=130 input=cancel kv=fp8fnuz q=fp8fnuz scale=0.07216878364870322 seed=5", UINT64_C(0x5FAD5D01B834D5D3)},
     {"heads=3 kv_len=130 input=large kv=fp16 seed=6", UINT64_C(0x1BA2B3AA3D87E33F)},
+    {"heads=3 kv_len=20,3 page=16 spread=4000 kv=mxfp4 seed=7", UINT64_C(0xF9CBDAF10FAC9452)},
 };
 
 Test(inputs, bytes_do_not_depend_on_the_number_of_threads) {
@@ -375,6 +376,24 @@ Test(inputs, cancel_pairs_equal_scores_and_opposite_values) {
     drop(&m);
 }
 
+/* One pair in the middle of an even number of keys does not cancel, so that zeros are wrong. */
+Test(inputs, cancel_leaves_a_remainder) {
+    made m;
+    double mean = 0, magnitude = 0, sum[MLA_HEAD_DIM_V] = {0}, row[MLA_HEAD_DIM];
+    make("kv_len=100 input=cancel seed=2", &m);
+    for (int64_t j = 0; j < 100; j++) {
+        kv_row(&m, 0, j, row);
+        for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
+            sum[c] += row[c];
+            magnitude += fabs(row[c]);
+        }
+    }
+    for (int c = 0; c < MLA_HEAD_DIM_V; c++)
+        mean += fabs(sum[c]);
+    cr_assert(mean > 0.005 * magnitude && mean < 0.05 * magnitude, "%g", mean / magnitude);
+    drop(&m);
+}
+
 /* ---- exact ---- */
 
 /* The properties from which bitwise equality follows: returns the live keys of the row. */
@@ -495,6 +514,63 @@ Test(inputs, slots_without_owner_hold_nan) {
     check_poison("kv_len=30,0,5 kv=fp8fnuz page=64");
     check_poison("kv_len=30,0,5 kv=fp8b656 page=7");
     check_poison("kv_len=30,0,5 kv=mxfp4 page=16 scale_stride=21");
+}
+
+/* They are never read, so a cache can begin with any number of them. */
+Test(inputs, tokens_of_sequences_without_queries_hold_nan) {
+    made m;
+    double row[MLA_HEAD_DIM];
+    make("q_len=0,1 kv_len=30,5", &m);
+    for (int64_t slot = 0; slot < 35; slot++) {
+        mla_kv_row_f64(m.p, slot, row);
+        cr_assert_eq(isnan(row[0]) != 0, slot < 30);
+    }
+    drop(&m);
+}
+
+/* Guards: what lies before and after the cache is NaN in its own format, too. */
+Test(inputs, guards_of_the_cache_hold_nan) {
+    made m;
+    make("kv_len=5 kv=fp8fnuz q=fp8fnuz", &m);
+    for (int64_t i = 1; i <= 576; i++)
+        cr_assert(m.in.kv.data[-i] == 0x80 && m.in.q.data[-i] == 0x80);
+    drop(&m);
+    make("kv_len=5 kv=fp8", &m);
+    cr_assert_eq(m.in.kv.data[-1], 0xFF);
+    drop(&m);
+}
+
+/* Every slot is a used one, NaN because one is near, or 0. Returns the last used slot. */
+static int64_t check_spread(const char *line, int64_t near) {
+    made m;
+    double row[MLA_HEAD_DIM];
+    make(line, &m);
+    uint8_t *owned = owned_slots(&m);
+    int64_t last = -1, zeros = 0;
+    for (int64_t slot = 0; slot < m.p->total_kv; slot++) {
+        mla_kv_row_f64(m.p, slot, row);
+        if (owned[slot]) {
+            cr_assert(isfinite(row[0]), "%s: slot %lld", line, (long long)slot);
+            last = slot;
+            continue;
+        }
+        bool close = false;
+        for (int64_t i = slot - near; i <= slot + near; i++)
+            close |= i >= 0 && i < m.p->total_kv && owned[i];
+        cr_assert(!close || isnan(row[0]), "%s: slot %lld holds %g", line, (long long)slot, row[0]);
+        zeros += row[0] == 0;
+    }
+    cr_assert_gt(zeros, m.p->total_kv / 4);
+    free(owned);
+    drop(&m);
+    return last;
+}
+
+Test(inputs, spread_puts_tokens_far_apart) {
+    cr_assert_gt(check_spread("kv_len=20 page=list spread=20000 seed=1", 60), 10000);
+    cr_assert_gt(check_spread("kv_len=20,30 page=4 spread=20000 kv=fp8 seed=2", 60), 10000);
+    cr_assert_gt(check_spread("kv_len=100 page=64 spread=20000 kv=mxfp4 scale_stride=20 seed=3", 1), 10000);
+    cr_assert_eq(check_spread("kv_len=20 spread=20000 seed=4", 60), 19);
 }
 
 /* Page 4, 13 tokens: the fourth page holds one token and three NaN rows, the fifth and sixth entries are garbage. */

@@ -1,6 +1,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "../verify/memory.h"
 
@@ -128,6 +129,55 @@ Test(memory, contents_round_trip_and_changes_are_found_on_a_device) {
     fake_open(&fake);
     check_contents(&fake.device);
     cr_assert_eq(fake.live, 0);
+}
+
+Test(memory, guards_are_of_the_poison_asked_for) {
+    fake_device fake;
+    fake_open(&fake);
+    mla_buffer buffer, copy;
+    cr_assert_eq(mla_buffer_make_filled(NULL, 100, 0x80, false, &buffer).code, MLA_OK);
+    for (int i = -MLA_GUARD_BYTES; i < 100 + MLA_GUARD_BYTES; i++)
+        cr_assert_eq(buffer.data[i], 0x80);
+    expect_guard(&buffer, false, 0);
+    buffer.data[7] = 1;
+    cr_assert_eq(mla_buffer_copy(&fake.device, &buffer, &copy).code, MLA_OK);
+    cr_assert(copy.data[7] == 1 && copy.data[8] == 0x80 && copy.data[-1] == 0x80);
+    expect_guard(&copy, false, 0);
+    copy.data[100] = MLA_POISON;
+    expect_guard(&copy, true, 100);
+    mla_buffer_free(&copy);
+    mla_buffer_free(&buffer);
+    cr_assert_eq(fake.live, 0);
+}
+
+static long resident_kilobytes(void) {
+    struct rusage usage;
+    cr_assert_eq(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_maxrss;
+}
+
+/* Twice 3 GiB of which one byte is used. */
+Test(memory, sparse_buffers_take_memory_where_they_were_written) {
+    const size_t bytes = ((size_t)3 << 30) + 100, place = ((size_t)2 << 30) + 12345;
+    const long before = resident_kilobytes();
+    mla_buffer buffer, copy;
+    int64_t at;
+    cr_assert_eq(mla_buffer_make_filled(NULL, bytes, MLA_POISON, true, &buffer).code, MLA_OK);
+    cr_assert(buffer.data[0] == 0 && buffer.data[bytes - 1] == 0, "contents are not poisoned");
+    expect_guard(&buffer, false, 0);
+    buffer.data[place] = 7;
+    cr_assert_eq(mla_buffer_copy(NULL, &buffer, &copy).code, MLA_OK);
+    cr_assert_eq(copy.data[place], 7);
+    cr_assert_eq(mla_buffer_changed(&copy, buffer.data, &at).code, MLA_OK);
+    cr_assert_eq(at, -1);
+    copy.data[place + 1] = 1;
+    cr_assert_eq(mla_buffer_changed(&copy, buffer.data, &at).code, MLA_OK);
+    cr_assert_eq(at, (int64_t)place + 1);
+    copy.data[bytes] ^= 1;
+    expect_guard(&copy, true, (int64_t)bytes);
+    mla_buffer_free(&copy);
+    mla_buffer_free(&buffer);
+    cr_assert_lt(resident_kilobytes() - before, 100000);
 }
 
 Test(memory, nothing_is_allocated_for_no_bytes) {

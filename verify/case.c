@@ -275,6 +275,15 @@ static void print_page(const mla_case *c, FILE *out) {
         fprintf(out, "topk:%d", c->topk);
 }
 
+static mla_status parse_spread(const char *value, mla_case *c) {
+    c->spread = 0;
+    return strcmp(value, "off") == 0 ? mla_ok() : whole_int32(value, 1, &c->spread);
+}
+static void print_spread(const mla_case *c, FILE *out) {
+    if (c->spread > 0)
+        fprintf(out, "%d", c->spread);
+}
+
 static mla_status parse_causal(const char *value, mla_case *c) {
     if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
         return mla_error(MLA_EINVAL, "expected 0 or 1");
@@ -414,15 +423,25 @@ static const struct {
     mla_status (*parse)(const char *value, mla_case *c);
     void (*print)(const mla_case *c, FILE *out);
 } keys[] = {
-    {"heads", parse_heads, print_heads}, {"batch", parse_batch, print_batch},
-    {"q_len", parse_q_len, print_q_len}, {"kv_len", parse_kv_len, print_kv_len},
-    {"q_pad", parse_q_pad, print_q_pad}, {"q", parse_q, print_q},
-    {"kv", parse_kv, print_kv},          {"scale_stride", parse_scale_stride, print_scale_stride},
-    {"page", parse_page, print_page},    {"causal", parse_causal, print_causal},
-    {"scale", parse_scale, print_scale}, {"softcap", parse_softcap, print_softcap},
-    {"sink", parse_sink, print_sink},    {"window", parse_window, print_window},
-    {"lse", parse_lse, print_lse},       {"out", parse_out, print_out},
-    {"input", parse_input, print_input}, {"plan", parse_plan, print_plan},
+    {"heads", parse_heads, print_heads},
+    {"batch", parse_batch, print_batch},
+    {"q_len", parse_q_len, print_q_len},
+    {"kv_len", parse_kv_len, print_kv_len},
+    {"q_pad", parse_q_pad, print_q_pad},
+    {"q", parse_q, print_q},
+    {"kv", parse_kv, print_kv},
+    {"scale_stride", parse_scale_stride, print_scale_stride},
+    {"page", parse_page, print_page},
+    {"spread", parse_spread, print_spread},
+    {"causal", parse_causal, print_causal},
+    {"scale", parse_scale, print_scale},
+    {"softcap", parse_softcap, print_softcap},
+    {"sink", parse_sink, print_sink},
+    {"window", parse_window, print_window},
+    {"lse", parse_lse, print_lse},
+    {"out", parse_out, print_out},
+    {"input", parse_input, print_input},
+    {"plan", parse_plan, print_plan},
     {"seed", parse_seed, print_seed},
 };
 #define KEY_COUNT ((int)(sizeof keys / sizeof *keys))
@@ -524,6 +543,22 @@ static mla_status check_exact(const mla_case *c) {
     return mla_ok();
 }
 
+/* Slots that the sequences take up: whole pages. */
+static int64_t owned_slots(const mla_case *c) {
+    const int64_t page = c->paging == MLA_PAGED ? c->page_size : 1;
+    int64_t slots = 0;
+    for (int32_t b = 0; b < c->batch; b++)
+        slots += (c->kv_len[b] + page - 1) / page * page;
+    return slots;
+}
+
+static mla_status check_spread(const mla_case *c) {
+    const int64_t owned = owned_slots(c);
+    if (c->spread > 0 && c->spread < owned)
+        return mla_error(MLA_EINVAL, "spread=%d: the sequences take up %lld slots", c->spread, (long long)owned);
+    return mla_ok();
+}
+
 static mla_status check_combination(mla_case *c) {
     if (c->paging == MLA_SPARSE && c->causal)
         return mla_error(MLA_EINVAL, "causal=1 with page=topk:%d: the index lists already say what is visible", c->topk);
@@ -535,6 +570,7 @@ static mla_status check_combination(mla_case *c) {
         c->scale_stride = (int64_t)mla_kv_format_get(c->kv)->scale_bytes;
     TRY(check_total("q_len", c->q_len, c->batch, c->q_pad));
     TRY(check_total("kv_len", c->kv_len, c->batch, 0));
+    TRY(check_spread(c));
     return c->input == MLA_INPUT_EXACT ? check_exact(c) : mla_ok();
 }
 

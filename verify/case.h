@@ -10,6 +10,7 @@
  *   kv            bf16 fp16 fp8 fp8fnuz fp8b656 mxfp4                                 bf16
  *   scale_stride  bytes between mxfp4 scale rows, at least 18                         18
  *   page          none, N tokens a page, list (token list), topk:N (sparse)           none
+ *   spread        off, N: the cache has N token slots, and memory only near used ones off
  *   causal        0 1                                                                 0
  *   scale         float > 0, or a fraction A/B: in double, then rounded to float      1/24
  *   softcap       off, float > 0                                                      off
@@ -68,6 +69,7 @@ typedef struct mla_case {
     int64_t scale_stride; /* 18 or more for mxfp4, otherwise 0 */
     mla_paging paging;
     int32_t page_size, topk;
+    int32_t spread; /* slots of the cache; 0: off */
     bool causal;
     char scale_text[32]; /* as written: "1/24" */
     float scale;

@@ -17,12 +17,17 @@
 #define GARBAGE INT32_C(0x7FFFFFF0) /* in table entries nobody may read */
 #define TOKENS_A_STEP 64            /* a thread's step; sequences are looked up once a step */
 
-static mla_status make(mla_buffer *buffer, const char *name, int64_t count, size_t unit) {
+/* `poison`: a NaN code of the tensor. */
+static mla_status make_tensor(mla_buffer *buffer, const char *name, int64_t count, size_t unit, uint32_t poison, bool sparse) {
     size_t bytes;
     if (__builtin_mul_overflow((size_t)count, unit, &bytes))
         return mla_error(MLA_ENOMEM, "%s: %lld times %zu bytes is too much", name, (long long)count, unit);
-    const mla_status status = mla_buffer_make(NULL, bytes, buffer);
+    const mla_status status = mla_buffer_make_filled(NULL, bytes, (uint8_t)poison, sparse, buffer);
     return status.code == MLA_OK ? status : mla_error(status.code, "%s: %s", name, status.message);
+}
+
+static mla_status make(mla_buffer *buffer, const char *name, int64_t count, size_t unit) {
+    return make_tensor(buffer, name, count, unit, MLA_POISON, false);
 }
 
 /* ---- shapes ---- */
@@ -76,8 +81,9 @@ static mla_status make_sink(const mla_case *c, mla_inputs *in) {
 
 /* ---- where tokens lie: slots in a pseudo-random order, some owned by nobody ---- */
 
-static int64_t with_spare(int64_t owned) {
-    const int64_t wanted = owned + owned / 8 + 1;
+static int64_t with_spare(const mla_case *c, int64_t owned) {
+    const int64_t page = c->paging == MLA_PAGED ? c->page_size : 1;
+    const int64_t wanted = c->spread > 0 ? c->spread / page : owned + owned / 8 + 1;
     return wanted > INT32_MAX ? owned : wanted;
 }
 
@@ -95,7 +101,7 @@ static mla_status make_block_table(const mla_case *c, mla_inputs *in) {
     p->block_table_stride = longest + 2;
     TRY(make(&in->block_table, "block_table", p->batch * p->block_table_stride, sizeof(int32_t)));
     int32_t *table = (int32_t *)in->block_table.data;
-    const int64_t pages = with_spare(owned);
+    const int64_t pages = with_spare(c, owned);
     int64_t next = 0;
     for (int32_t b = 0; b < p->batch; b++)
         for (int64_t i = 0; i < p->block_table_stride; i++)
@@ -131,13 +137,13 @@ static mla_status set_layout(const mla_case *c, mla_inputs *in) {
     case MLA_PAGED:
         return make_block_table(c, in);
     case MLA_TOKEN_LIST:
-        p->total_kv = with_spare(tokens);
+        p->total_kv = with_spare(c, tokens);
         return make_token_list(c, in);
     case MLA_SPARSE:
-        p->total_kv = with_spare(tokens);
+        p->total_kv = with_spare(c, tokens);
         return mla_ok();
     default:
-        p->total_kv = tokens > 0 && tokens <= INT32_MAX - 16 ? tokens + 16 : tokens;
+        p->total_kv = c->spread > 0 ? c->spread : tokens > 0 && tokens <= INT32_MAX - 16 ? tokens + 16 : tokens;
         return mla_ok();
     }
 }
@@ -187,12 +193,6 @@ static void fill_list(const mla_values *values, const mla_sequence *sequence, in
 }
 
 /* ---- tensors ---- */
-
-/* NaN codes, also where the format's NaN is not the poison byte. Only e4m3fnuz's differs. */
-static void fill_nan(mla_buffer *buffer, bool fnuz) {
-    if (fnuz && buffer->bytes > 0)
-        memset(buffer->data, (int)mla_format_get(MLA_FP8FNUZ)->nan, buffer->bytes);
-}
 
 static void put_q_row(const mla_values *values, float *row, uint8_t *to) {
     const mla_format format = values->problem->q_format;
@@ -271,26 +271,63 @@ static void fill_q_token(const mla_values *values, const mla_inputs *in, const m
 
 static void fill_kv_token(const mla_values *values, const mla_inputs *in, const mla_sequence *sequence, int64_t j) {
     float row[MLA_HEAD_DIM];
+    if (mla_q_len(&in->problem, sequence->index) == 0)
+        return;
     mla_values_kv_row(values, sequence, j, row);
     put_kv_row(in, row, slot_of(values->test, &in->problem, sequence, j));
 }
 
+/* Bytes of NaN codes; only e4m3fnuz's is not the usual poison. */
+static uint32_t nan_byte(bool fnuz) {
+    return fnuz ? mla_format_get(MLA_FP8FNUZ)->nan : MLA_POISON;
+}
+
 /* Buffers of q, KV and sparse lists; poison is all -1 in the lists, which is what padding rows hold. */
-static mla_status make_tensors(mla_inputs *in) {
+static mla_status make_tensors(const mla_case *c, mla_inputs *in) {
     mla_problem *p = &in->problem;
-    TRY(make(&in->q, "q", p->total_q, (size_t)p->heads * MLA_HEAD_DIM * mla_format_bytes(p->q_format)));
-    TRY(make(&in->kv, "kv", p->total_kv, mla_kv_format_get(p->kv_format)->token_bytes));
+    const size_t q_bytes = (size_t)p->heads * MLA_HEAD_DIM * mla_format_bytes(p->q_format);
+    const size_t token_bytes = mla_kv_format_get(p->kv_format)->token_bytes;
+    const bool sparse = c->spread > 0;
+    TRY(make_tensor(&in->q, "q", p->total_q, q_bytes, nan_byte(p->q_format == MLA_FP8FNUZ), false));
+    TRY(make_tensor(&in->kv, "kv", p->total_kv, token_bytes, nan_byte(p->kv_format == MLA_KV_FP8FNUZ), sparse));
     if (p->kv_format == MLA_KV_MXFP4)
-        TRY(make(&in->kv_block_scales, "kv_block_scales", p->total_kv, (size_t)p->kv_scale_stride));
+        TRY(make_tensor(&in->kv_block_scales, "kv_block_scales", p->total_kv, (size_t)p->kv_scale_stride, MLA_POISON, sparse));
     if (p->paging == MLA_SPARSE)
         TRY(make(&in->topk_indices, "topk_indices", p->total_q, (size_t)p->topk * sizeof(int32_t)));
-    fill_nan(&in->q, p->q_format == MLA_FP8FNUZ);
-    fill_nan(&in->kv, p->kv_format == MLA_KV_FP8FNUZ);
     p->q = in->q.data;
     p->kv = in->kv.data;
     p->kv_block_scales = in->kv_block_scales.data;
     p->topk_indices = (const int32_t *)in->topk_indices.data;
     return mla_ok();
+}
+
+/* ---- a sparse cache: poison near what is used ---- */
+
+#define NEAR 64 /* slots on either side */
+
+/* Slots [slot, slot + count) of rows of `unit` bytes, and their neighbours. */
+static void poison_near(mla_buffer *buffer, size_t unit, int64_t slots, int64_t slot, int64_t count) {
+    const int64_t begin = slot > NEAR ? slot - NEAR : 0, end = slots - slot - count > NEAR ? slot + count + NEAR : slots;
+    if (buffer->bytes > 0)
+        memset(buffer->data + (size_t)begin * unit, buffer->poison, (size_t)(end - begin) * unit);
+}
+
+/* Tokens that lie side by side: a sequence, a page, or one. */
+static int64_t run_length(const mla_problem *p, int64_t kv_len) {
+    return p->paging == MLA_CONTIGUOUS ? kv_len : p->paging == MLA_PAGED ? p->page_size : 1;
+}
+
+static void poison_used(const mla_case *c, mla_inputs *in) {
+    const mla_problem *p = &in->problem;
+    for (int32_t b = 0; b < p->batch; b++) {
+        const mla_sequence sequence = {.index = b, .kv_begin = p->kv_indptr[b], .kv_len = c->kv_len[b]};
+        const int64_t run = run_length(p, sequence.kv_len);
+        for (int64_t j = 0; j < sequence.kv_len && c->q_len[b] > 0; j += run) {
+            const int64_t slot = slot_of(c, p, &sequence, j);
+            poison_near(&in->kv, mla_kv_format_get(p->kv_format)->token_bytes, p->total_kv, slot, run);
+            poison_near(&in->kv_block_scales, (size_t)p->kv_scale_stride, p->total_kv, slot, run);
+        }
+    }
 }
 
 mla_status mla_inputs_make(const mla_case *c, mla_inputs *inputs) {
@@ -302,7 +339,9 @@ mla_status mla_inputs_make(const mla_case *c, mla_inputs *inputs) {
     inputs->problem.kv_scale = values.kv_scale;
     TRY(make_sink(c, inputs));
     TRY(set_layout(c, inputs));
-    TRY(make_tensors(inputs));
+    TRY(make_tensors(c, inputs));
+    if (c->spread > 0)
+        poison_used(c, inputs);
     for_each_token(&values, inputs, inputs->problem.qo_indptr, fill_q_token);
     for_each_token(&values, inputs, inputs->problem.kv_indptr, fill_kv_token);
     return mla_problem_check(&inputs->problem);

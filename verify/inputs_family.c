@@ -328,7 +328,8 @@ void mla_values_q_row(const mla_values *values, const mla_sequence *sequence, in
 void mla_values_kv_row(const mla_values *values, const mla_sequence *sequence, int64_t j, float *row) {
     const mla_family family = values->test->input;
     const int64_t mirror = sequence->kv_len - 1 - j;
-    const bool negated = family == MLA_INPUT_CANCEL && mirror < j; /* the other half of a pair: equal score, opposite value */
+    /* The other half of a pair has an equal score and the opposite value; neighbours in the middle are no pair, lest all of O be 0. */
+    const bool negated = family == MLA_INPUT_CANCEL && mirror < j - 1;
     draw_row(values, MLA_STREAM_KV, sequence->kv_begin + (negated ? mirror : j), row);
     const float latent = negated ? -values->recipe.k_latent : values->recipe.k_latent;
     shape_row(values, latent, values->recipe.k_rope, bias_of(values, sequence, j), row);

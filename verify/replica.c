@@ -43,10 +43,8 @@ static mla_problem mirrored_problem(const mla_replica *replica, const mla_proble
 
 mla_status mla_replica_make(mla_device *device, const mla_inputs *inputs, mla_replica *replica) {
     name_mirrors(inputs, replica->mirrors);
-    for (mla_mirror *m = replica->mirrors; m < replica->mirrors + MLA_MIRRORS; m++) {
-        TRY(mla_buffer_make(device, m->original->bytes, &m->copy));
-        TRY(mla_buffer_upload(&m->copy, m->original->data));
-    }
+    for (mla_mirror *m = replica->mirrors; m < replica->mirrors + MLA_MIRRORS; m++)
+        TRY(mla_buffer_copy(device, m->original, &m->copy));
     replica->problem = mirrored_problem(replica, &inputs->problem);
     return mla_ok();
 }
