@@ -145,7 +145,7 @@ static mla_status compute_row(const mla_problem *problem, int64_t q_token, int32
 mla_status mla_exact_row(const mla_problem *problem, int64_t q_token, int32_t head, int precision, double *out, double *abs, double *lse) {
     if (precision < 53 || precision > MOST_PRECISE)
         return mla_error(MLA_EINVAL, "exact: precision = %d is not in 53 .. %d", precision, MOST_PRECISE);
-    exact_row row;
+    exact_row row = {.keys = 0};
     TRY(compute_row(problem, q_token, head, precision, &row));
     for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
         out[c] = mpfr_get_d(row.out[c], MPFR_RNDN);
@@ -217,7 +217,7 @@ static bool round_row(const mla_problem *problem, exact_row *row, bool last, flo
 mla_status mla_exact_row_f32(const mla_problem *problem, int64_t q_token, int32_t head, float *out, float *lse) {
     bool decided = false;
     for (int precision = 256; !decided; precision *= 2) {
-        exact_row row;
+        exact_row row = {.keys = 0};
         TRY(compute_row(problem, q_token, head, precision, &row));
         const double needed = 320 + 3 * 1.4427 * (row.highest - row.lowest);
         decided = row.keys == 0 || round_row(problem, &row, !(precision < needed) || precision >= MOST_PRECISE, out, lse);

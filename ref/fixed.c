@@ -197,7 +197,7 @@ static mla_status run_block(fixed_block *block, const mla_truth *oracle, mla_fix
             truth->lse[row] = block->problem->lse_empty_positive ? INFINITY : -INFINITY;
         return mla_ok();
     }
-    fixed_softmax softmax[BLOCK_HEADS];
+    fixed_softmax softmax[BLOCK_HEADS] = {{.error = 0}};
     make_scores(block);
     for (int32_t h = 0; h < block->heads; h++)
         softmax[h] = soften(block, h);
@@ -231,7 +231,7 @@ static fixed_block *block_make(const mla_problem *problem, int64_t positions) {
         return NULL;
     block->problem = problem;
     block->slots = malloc((size_t)positions * sizeof *block->slots);
-    block->scores = malloc((size_t)positions * BLOCK_HEADS * sizeof *block->scores);
+    block->scores = calloc((size_t)positions, BLOCK_HEADS * sizeof *block->scores);
     if (block->slots && block->scores)
         return block;
     block_free(block);

@@ -45,7 +45,7 @@ typedef struct mla_counts {
 typedef struct mla_measure {
     mla_counts out, lse;
     int64_t rows, empty_rows, hull_rows;
-    bool lse_absent; /* the output has no lse: none was compared */
+    bool lse_absent;           /* the output has no lse: none was compared */
     double max_err_over_bound; /* |e| / B over finite elements; infinity where B == 0 and e != 0 */
     double max_ulp, max_cond_ulp;
     double max_lse_err, max_lse_over_bound; /* natural log, over finite lse */

@@ -55,6 +55,13 @@ static mla_status take_float(const mla_safetensors *file, const char *name, floa
 
 /* ---- the problem ------------------------------------------------------------------------------------------------------------------------ */
 
+static int64_t sum_of(const int32_t *lengths, int32_t batch) {
+    int64_t sum = 0;
+    for (int32_t b = 0; b < batch; b++)
+        sum += lengths[b];
+    return sum;
+}
+
 static void set_scalars(const mla_case *c, mla_problem *p) {
     *p = (mla_problem){.batch = c->batch,
                        .heads = c->heads,
@@ -63,7 +70,7 @@ static void set_scalars(const mla_case *c, mla_problem *p) {
                        .kv_format = c->kv,
                        .kv_scale = 1,
                        .kv_scale_stride = c->scale_stride,
-                       .total_q = c->q_pad,
+                       .total_q = sum_of(c->q_len, c->batch) + c->q_pad,
                        .paging = c->paging,
                        .page_size = c->page_size,
                        .topk = c->topk,
@@ -75,8 +82,6 @@ static void set_scalars(const mla_case *c, mla_problem *p) {
                        .out_format = c->out,
                        .split_policy = c->split_policy,
                        .split_arg = c->split_arg};
-    for (int32_t b = 0; b < c->batch; b++)
-        p->total_q += c->q_len[b];
 }
 
 static mla_status take_operands(const mla_safetensors *file, const mla_case *c, mla_problem *p) {
@@ -125,7 +130,7 @@ static mla_status take_layout(const mla_safetensors *file, const mla_case *c, ml
         p->block_table = t->data;
         p->block_table_stride = t->shape[1];
     } else if (c->paging == MLA_TOKEN_LIST) {
-        TRY(take(file, "kv_indices", MLA_DTYPE_I32, SHAPE(p->kv_indptr[c->batch]), &t));
+        TRY(take(file, "kv_indices", MLA_DTYPE_I32, SHAPE(sum_of(c->kv_len, c->batch)), &t));
         p->kv_indices = t->data;
     } else if (c->paging == MLA_SPARSE) {
         TRY(take(file, "topk_indices", MLA_DTYPE_I32, SHAPE(p->total_q, c->topk), &t));
