@@ -121,6 +121,12 @@ run mutants --kernel splitk@nvidia --case "$small"
 [ "$code" = 3 ] || run mutants --help
 check "a kernel that cannot run here is no pass" eval 'exits 3 || exits 0'
 
+# ---- invariance ------------------------------------------------------------------------------------------------------------------------
+run invariance --kernel reference --case 'heads=2 kv_len=40,3 seed=1' --json "$folder/invariance.json"
+check "invariance exits 0" exits 0
+check "says which bits were compared" says "INVARIANT  neighbour  every other sequence's KV was NaN"
+check "and its JSON parses" json_parses "$folder/invariance.json"
+
 # ---- bad usage and bad input ---------------------------------------------------------------------------------------------------------------
 refuse "no command"
 refuse "an unknown command" fly
@@ -185,7 +191,7 @@ check "info exits 0" exits 0
 check "info lists the kernels" says "splitk@host:cdna3"
 run info --kernel reference
 check "info on one kernel exits 0" exits 0
-for arguments in --help "run --help" "info --help" "mutants --help" "run -h"; do
+for arguments in --help "run --help" "info --help" "mutants --help" "invariance --help" "run -h"; do
     run $arguments
     check "$arguments is on stdout and exits 0" eval 'exits 0 && says "usage: mla-verify" && stderr_empty'
 done

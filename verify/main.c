@@ -10,6 +10,7 @@ static const mla_command commands[] = {
     {"bench", "grade kernels, and time those that pass", mla_command_bench},
     {"worker", NULL, mla_command_worker},
     {"mutants", "plant bugs, and count those the gate notices", mla_command_mutants},
+    {"invariance", "see whether bits depend on what they should not", mla_command_invariance},
     {"info", "what this build and this machine can run", mla_command_info},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
