@@ -97,6 +97,7 @@ unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 
 cli: all
 	@tests/cli.sh $(B)/mla-verify
+	@tests/shards.sh $(B)/mla-verify
 	@tests/golden.sh $(B)/mla-verify
 
 asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kernels included

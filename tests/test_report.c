@@ -177,14 +177,20 @@ static char *summary_text(const mla_summary *summary) {
     return text;
 }
 
+static void add(mla_summary *summary, const mla_result *result) {
+    cJSON *item = mla_json_result(result);
+    mla_summary_add(summary, item);
+    cJSON_Delete(item);
+}
+
 Test(report_text, the_summary_counts_and_keeps_the_worst) {
     mla_summary summary = {0};
     mla_result good = passing();
-    mla_summary_add(&summary, &good);
+    add(&summary, &good);
     mla_result bad = failing();
-    mla_summary_add(&summary, &bad);
+    add(&summary, &bad);
     mla_result skipped = {.verdict = {.status = MLA_SKIPPED}};
-    mla_summary_add(&summary, &skipped);
+    add(&summary, &skipped);
     char *text = summary_text(&summary);
     cr_expect_str_eq(
         text, "FAILED  1 passed, 1 failed, 1 skipped, 0 error | worst: |e|/B 1.1e+02  ulp 24242  cond_ulp 0.24  lse 0.1 of its bound\n");
@@ -226,8 +232,9 @@ static cJSON *json_of(const mla_result *results, int count) {
     mla_summary summary = {0};
     struct cJSON *report = mla_json_begin();
     for (int i = 0; i < count; i++) {
-        mla_summary_add(&summary, &results[i]);
-        cr_assert(mla_json_add(report, &results[i]));
+        cJSON *item = mla_json_result(&results[i]);
+        mla_summary_add(&summary, item);
+        cr_assert(mla_json_add(report, item));
     }
     char *text = mla_json_print(report, &summary);
     cJSON *parsed = cJSON_Parse(text);

@@ -141,7 +141,7 @@ Test(worker, so_does_a_hang) {
 
 static char *json_of(const mla_result *r) {
     struct cJSON *report = mla_json_begin();
-    cr_assert(mla_json_add(report, r));
+    cr_assert(mla_json_add(report, mla_json_result(r)));
     char *text = mla_json_print(report, &(mla_summary){.passed = 0});
     mla_json_free(report);
     return text;
@@ -155,6 +155,7 @@ Test(worker, the_result_is_the_one_of_the_process_itself) {
     subject.opened = mla_kernel_open(plugin, &subject.handle);
     cr_assert_eq(subject.opened.code, MLA_OK);
     mla_run_case(&subject, &test_case, NULL, &here);
+    result.seconds = here.seconds = 0;
     char *there_text = json_of(&result), *here_text = json_of(&here);
     cr_expect_str_eq(there_text, here_text);
     cr_expect(strstr(here_text, "\"status\":\t\"PASSED\""), "%s", here_text);

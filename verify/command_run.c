@@ -1,10 +1,15 @@
 /* mla-verify run: everything is read and checked first, then cases run one by one, then files are written. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "../ref/try.h"
+#include "journal.h"
+#include "output_file.h"
 #include "report.h"
 #include "selection.h"
+#include "shard.h"
 
 #define MOST_SECONDS 1000000
 
@@ -12,37 +17,108 @@ static const char usage[] = "Grades kernels on cases against the fp64 oracle.\n"
                             "\n"
                             "usage: mla-verify run --kernel KERNEL... CASES... [OPTION...]\n"
                             "\n";
-static const char own_help[] = "  --timeout S      a kernel that shows no sign of life for S seconds is stopped; 0: never (default 120)\n"
-                               "  --in-process     no process of its own for each kernel: for debuggers; a crash ends everything\n"
-                               "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n";
+static const char own_help[] =
+    "  --timeout S      a kernel that shows no sign of life for S seconds is stopped; 0: never (default 120)\n"
+    "  --in-process     no process of its own for each kernel: for debuggers; a crash ends everything\n"
+    "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n"
+    "  --resume JOURNAL note every result there when it is finished, and do not repeat what is there already\n"
+    "  --shard I/N      only part I (0 .. N-1) of the cases, dealt so that the N parts take about as long; mla-verify merge joins their "
+    "reports.\n"
+    "                   Started by mpirun, srun or as an indexed job (with MLA_SHARDS=N), each process takes its part by itself. %r in "
+    "names\n"
+    "                   of files stands for I: mpirun -n 64 mla-verify run ... --json out.%r.json. When a rank exits with 1, Open MPI "
+    "stops the\n"
+    "                   others; with --mca orte_abort_on_non_zero_status 0 it lets them finish, and then exits with 0 itself: merge has "
+    "the verdict\n";
 static const char exits[] = "\nexit: 0 all that ran passed   1 a case FAILED, CRASHED, or ended in TIMEOUT or ERROR   2 bad usage or input"
                             "   3 nothing could run\n";
 
 typedef struct run_options {
     mla_selection selection;
     mla_worker_options workers;
-    const char *outputs;
+    mla_shard shard;
+    const char *outputs, *resume;   /* NULL: none */
+    char *json_path, *journal_path; /* names of this shard's files, owned */
     bool in_process;
 } run_options;
 
-static mla_exit run(const mla_selection *o) {
-    mla_progress progress;
+/* ---- running ------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct running {
+    const run_options *options;
     mla_reports reports;
-    mla_reports_begin(&reports, mla_selection_text(o), o->json, o->quiet);
-    mla_progress_begin(&progress, (int64_t)o->cases.count * o->num_subjects, o->quiet);
-    bool good = reports.good;
-    for (int i = 0; i < o->cases.count && good; i++) {
-        for (int k = 0; k < o->num_subjects && good; k++) {
-            mla_result result;
-            mla_run_case(&o->subjects[k], &o->cases.cases[i], &progress, &result);
-            mla_progress_clear(&progress);
-            good = mla_reports_add(&reports, &result);
-            mla_result_free(&result);
-            mla_progress_step(&progress);
+    mla_journal journal;
+    mla_progress progress;
+    int32_t *owner; /* [cases] */
+    int32_t dealt;  /* cases of this shard */
+} running;
+
+static bool run_one(running *r, int test, int kernel) {
+    const mla_selection *s = &r->options->selection;
+    mla_result result;
+    mla_run_case(&s->subjects[kernel], &s->cases.cases[test], &r->progress, &result);
+    result.index = test;
+    mla_progress_clear(&r->progress);
+    const bool good = mla_reports_add(&r->reports, &result);
+    mla_result_free(&result);
+    return good;
+}
+
+static mla_exit run_all(running *r) {
+    const mla_selection *s = &r->options->selection;
+    mla_progress_begin(&r->progress, (int64_t)r->dealt * s->num_subjects, s->quiet);
+    bool good = true;
+    for (int i = 0; i < s->cases.count; i++) {
+        for (int k = 0; r->owner[i] == r->options->shard.index && k < s->num_subjects && good; k++) {
+            struct cJSON *finished = r->reports.journal ? mla_ledger_take(&r->journal.finished, i, k) : NULL;
+            good = finished ? mla_reports_add_finished(&r->reports, finished) : run_one(r, i, k);
+            mla_progress_step(&r->progress);
         }
     }
-    mla_progress_clear(&progress);
-    return mla_reports_end(&reports);
+    mla_progress_clear(&r->progress);
+    const mla_exit code = mla_reports_end(&r->reports);
+    return code == MLA_EXIT_NOTHING && r->dealt == 0 ? MLA_EXIT_PASSED : code; /* others have the cases */
+}
+
+static struct cJSON *describe(const run_options *o) {
+    return mla_run_describe(&o->selection.cases, o->selection.subjects, o->selection.num_subjects, &o->shard);
+}
+
+static void print_part(const running *r) {
+    const run_options *o = r->options;
+    if (o->shard.count > 1)
+        fprintf(r->reports.text, "shard %d of %d%s%s: %d of %d cases\n", o->shard.index, o->shard.count, o->shard.origin ? ", by " : "",
+                o->shard.origin ? o->shard.origin : "", r->dealt, o->selection.cases.count);
+    if (r->reports.journal && r->journal.finished.count > 0)
+        fprintf(r->reports.text, "%d results are in %s already\n", r->journal.finished.count, o->journal_path);
+}
+
+/* Deals the cases and opens the journal. */
+static mla_status prepare(running *r) {
+    const run_options *o = r->options;
+    r->owner = malloc((size_t)o->selection.cases.count * sizeof *r->owner);
+    if (!r->owner)
+        return mla_error(MLA_ENOMEM, "no memory for %d cases", o->selection.cases.count);
+    TRY(mla_shard_deal(&o->selection.cases, o->shard.count, r->owner));
+    for (int i = 0; i < o->selection.cases.count; i++)
+        r->dealt += r->owner[i] == o->shard.index;
+    if (!o->journal_path)
+        return mla_ok();
+    r->reports.journal = &r->journal;
+    return mla_journal_open(o->journal_path, describe(o), &r->journal);
+}
+
+static mla_exit run(const run_options *o) {
+    running r = {.options = o, .journal.file = -1};
+    mla_reports_begin(&r.reports, mla_selection_text(&o->selection), o->selection.json, o->selection.quiet);
+    if (r.reports.status.code == MLA_OK)
+        r.reports.status = prepare(&r);
+    if (r.reports.status.code == MLA_OK && mla_reports_describe(&r.reports, describe(o)))
+        print_part(&r);
+    const mla_exit code = r.reports.status.code == MLA_OK ? run_all(&r) : mla_reports_end(&r.reports);
+    mla_journal_close(&r.journal);
+    free(r.owner);
+    return code;
 }
 
 /* ---- options ------------------------------------------------------------------------------------------------------------------------- */
@@ -62,6 +138,13 @@ static mla_status set_timeout(run_options *o, const char *text) {
     return mla_ok();
 }
 
+static mla_status set_resume(run_options *o, const char *path) {
+    if (o->resume)
+        return mla_error(MLA_EINVAL, "--resume given twice");
+    o->resume = path;
+    return mla_output_file_check(path);
+}
+
 static mla_status set_option(void *context, int option, const char *value) {
     run_options *o = context;
     switch (option) {
@@ -69,22 +152,53 @@ static mla_status set_option(void *context, int option, const char *value) {
         return set_timeout(o, value);
     case 'o':
         return set_folder("--save-outputs", value, &o->outputs);
+    case 'S':
+        return mla_shard_parse(value, &o->shard);
+    case 'u':
+        return set_resume(o, value);
     default:
         o->in_process = true;
         return mla_ok();
     }
 }
 
+/* The name of this shard's own file. Processes that a launcher started must not share one. */
+static mla_status name_file(const run_options *o, const char *option, const char *pattern, char **path) {
+    if (!pattern)
+        return mla_ok();
+    if (o->shard.origin && o->shard.count > 1 && strcmp(pattern, "-") != 0 && !strstr(pattern, "%r"))
+        return mla_error(MLA_EINVAL, "%s %.100s: %d processes would write this one file; %%r in its name stands for the rank", option,
+                         pattern, o->shard.count);
+    *path = mla_shard_path(&o->shard, pattern);
+    return *path ? mla_ok() : mla_error(MLA_ENOMEM, "no memory for a file name");
+}
+
+static mla_status finish_options(run_options *o) {
+    mla_selection *s = &o->selection;
+    if (o->shard.count == 0)
+        TRY(mla_shard_from_environment(&o->shard));
+    TRY(name_file(o, "--json", s->json, &o->json_path));
+    TRY(name_file(o, "--resume", o->resume, &o->journal_path));
+    s->json = o->json_path;
+    for (int k = 0; k < s->num_subjects; k++)
+        s->subjects[k].outputs = o->outputs;
+    o->workers.outputs = o->outputs;
+    s->workers = o->in_process ? NULL : &o->workers;
+    return mla_ok();
+}
+
 static mla_exit parse(run_options *o, int argc, char **argv) {
-    static const struct option options[] = {
-        {"timeout", required_argument, NULL, 't'}, {"in-process", no_argument, NULL, 'p'}, {"save-outputs", required_argument, NULL, 'o'}};
+    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
+                                            {"in-process", no_argument, NULL, 'p'},
+                                            {"save-outputs", required_argument, NULL, 'o'},
+                                            {"shard", required_argument, NULL, 'S'},
+                                            {"resume", required_argument, NULL, 'u'}};
     const mla_own_options own = {.list = options, .count = sizeof options / sizeof *options, .set = set_option, .context = o};
     const mla_exit code = mla_selection_parse(&o->selection, argc, argv, &own);
-    for (int k = 0; k < o->selection.num_subjects; k++)
-        o->selection.subjects[k].outputs = o->outputs;
-    o->workers.outputs = o->outputs;
-    o->selection.workers = o->in_process ? NULL : &o->workers;
-    return code;
+    if (code != MLA_EXIT_PASSED || o->selection.help)
+        return code;
+    const mla_status status = finish_options(o);
+    return status.code == MLA_OK ? MLA_EXIT_PASSED : mla_usage_error("%s", status.message);
 }
 
 mla_exit mla_command_run(int argc, char **argv) {
@@ -96,8 +210,10 @@ mla_exit mla_command_run(int argc, char **argv) {
     } else if (code == MLA_EXIT_PASSED) {
         code = mla_selection_open(&options.selection);
         if (code == MLA_EXIT_PASSED)
-            code = run(&options.selection);
+            code = run(&options);
     }
     mla_selection_free(&options.selection);
+    free(options.json_path);
+    free(options.journal_path);
     return code;
 }

@@ -9,18 +9,11 @@
 #include "golden_format.h"
 #include "inputs.h"
 #include "slabs.h"
+#include "text_hash.h"
 
 /* ---- names --------------------------------------------------------------------------------------------------------------------------- */
 
 #define SLUG_LENGTH 64
-
-/* FNV-1a. */
-static uint64_t hash(const char *text) {
-    uint64_t h = UINT64_C(0xCBF29CE484222325);
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001B3);
-    return h;
-}
 
 /* Letters and digits as they are, anything between them one hyphen. */
 static void make_slug(const char *text, char slug[SLUG_LENGTH + 1]) {
@@ -36,7 +29,10 @@ static void make_slug(const char *text, char slug[SLUG_LENGTH + 1]) {
 static char *name_case(const char *case_line, const char *suffix) {
     char slug[SLUG_LENGTH + 1], *name = NULL;
     make_slug(*case_line ? case_line : "default", slug);
-    return asprintf(&name, "%s-%010llx%s.safetensors", slug, (unsigned long long)(hash(case_line) >> 24), suffix) < 0 ? NULL : name;
+    return asprintf(&name, "%s-%010llx%s.safetensors", slug, (unsigned long long)(mla_text_hash(MLA_TEXT_HASH, case_line) >> 24), suffix) <
+                   0
+               ? NULL
+               : name;
 }
 
 char *mla_golden_name(const char *case_line) {

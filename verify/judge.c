@@ -13,6 +13,13 @@ const char *mla_verdict_name(mla_verdict_status status) {
     return names[status];
 }
 
+mla_verdict_status mla_verdict_parse(const char *name) {
+    mla_verdict_status status = MLA_PASSED;
+    while (status < MLA_VERDICT_STATUSES && strcmp(mla_verdict_name(status), name) != 0)
+        status++;
+    return status;
+}
+
 mla_verdict mla_verdict_make(mla_verdict_status status, const char *reason) {
     mla_verdict verdict = {.status = status};
     snprintf(verdict.reason, sizeof verdict.reason, "%s", reason);

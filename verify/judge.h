@@ -33,6 +33,8 @@ typedef struct mla_verdict {
 /* A verdict with a reason, control characters blanked. */
 mla_verdict mla_verdict_make(mla_verdict_status status, const char *reason);
 const char *mla_verdict_name(mla_verdict_status status); /* "PASSED" ... */
+/* MLA_VERDICT_STATUSES for an unknown name. */
+mla_verdict_status mla_verdict_parse(const char *name);
 /*
  * FAILED when any guard was touched, any input changed, any element unwritten, anomalous or outside its bound, any lse likewise: the reason names
  * them all in that order. ERROR when nothing was compared.

@@ -11,6 +11,7 @@ static const mla_command commands[] = {
     {"worker", NULL, mla_command_worker},
     {"mutants", "plant bugs, and count those the gate notices", mla_command_mutants},
     {"invariance", "see whether bits depend on what they should not", mla_command_invariance},
+    {"merge", "join the reports of a run that was shared", mla_command_merge},
     {"info", "what this build and this machine can run", mla_command_info},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

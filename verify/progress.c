@@ -8,7 +8,7 @@
 
 #define BAR_WIDTH 40
 
-static double seconds(void) {
+double mla_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
@@ -23,7 +23,7 @@ void mla_progress_update(mla_progress *progress, double fraction) {
         progress->notify(progress->context, fraction);
     if (!progress || !progress->shown)
         return;
-    double now = seconds();
+    double now = mla_seconds();
     if (now - progress->drawn_at < 0.1)
         return;
     progress->drawn_at = now;

@@ -14,6 +14,9 @@ typedef struct mla_progress {
     void *context;
 } mla_progress;
 
+/* Since some moment or other; never set back. */
+double mla_seconds(void);
+
 void mla_progress_begin(mla_progress *progress, int64_t steps, bool quiet);
 /* Step `done` has run to `fraction` of itself. Redraws ten times a second at most. NULL is allowed. */
 void mla_progress_update(mla_progress *progress, double fraction);

@@ -5,7 +5,10 @@
 #include <stdio.h>
 
 #include "command.h"
+#include "journal.h"
 #include "run.h"
+
+struct cJSON;
 
 /* Of all results so far. */
 typedef struct mla_summary {
@@ -13,9 +16,11 @@ typedef struct mla_summary {
     double max_err_over_bound, max_ulp, max_cond_ulp, max_lse_over_bound; /* over results with measures */
 } mla_summary;
 
-void mla_summary_add(mla_summary *summary, const mla_result *result);
+/* A result as mla_json_result has it: this run's, or one that was read. */
+void mla_summary_add(mla_summary *summary, const struct cJSON *result);
 /* Results that are neither passed nor skipped. */
 int64_t mla_summary_bad(const mla_summary *summary);
+mla_exit mla_summary_exit(const mla_summary *summary);
 
 /* ---- text (report_text.c) ------------------------------------------------------------------------------------------------------- */
 
@@ -34,16 +39,23 @@ char *mla_shell_quote(const char *word);
 /* ---- JSON (report_json.c) --------------------------------------------------------------------------------------------------------- */
 
 /*
- * {"summary": {"passed", "failed", "skipped", "error", "crashed", "timeout"}, "cases": [{"case", "kernel", "status", "reason", ...}]}
+ * {"summary": {"passed", "failed", "skipped", "error", "crashed", "timeout"}, "run": {...}, "cases": [{"index", "case", "kernel", "status", "reason", ...}]}
+ * "run" is left out where there is no list of cases; ledger.h says what is in it. "index" is the case's in that list, "seconds" the time it took.
  * "worst": {"sequence", "q", "head", "column", "fault", "code", "got", "exact", "bound", "abs", "ulp", "err_over_bound"}; sequence -1 is padding, column
  * -1 an lse. Of a case that was not measured, the maxima are null and the details left out.
  * JSON has no NaN and no infinity: they are the strings "NaN", "Infinity" and "-Infinity".
  */
-struct cJSON;
 /* Free with mla_json_free. NULL: out of memory. */
 struct cJSON *mla_json_begin(void);
-/* False: out of memory, and the report is as it was. */
-bool mla_json_add(struct cJSON *report, const mla_result *result);
+/* Takes the description of a run, also when it fails. False: out of memory. */
+bool mla_json_describe(struct cJSON *report, struct cJSON *run);
+/* An element of "cases". cJSON_Delete; NULL: out of memory. */
+struct cJSON *mla_json_result(const mla_result *result);
+/* What it says under `name`. NaN and NULL where it says nothing. */
+double mla_json_number(const struct cJSON *result, const char *name);
+const char *mla_json_text(const struct cJSON *result, const char *name);
+/* Takes a result, also when it fails. False: out of memory. */
+bool mla_json_add(struct cJSON *report, struct cJSON *result);
 /* The document with its summary; call once. Allocated; free(). NULL: out of memory. */
 char *mla_json_print(struct cJSON *report, const mla_summary *summary);
 void mla_json_free(struct cJSON *report); /* NULL is allowed */
@@ -56,13 +68,18 @@ typedef struct mla_reports {
     mla_summary summary;
     struct cJSON *json;
     const char *json_path; /* NULL: none */
-    bool good;             /* nothing went wrong with the reports themselves */
+    mla_journal *journal;  /* NULL: none */
+    mla_status status;     /* of the reports themselves */
 } mla_reports;
 
 void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, bool quiet);
-/* Prints the result and keeps it. False: out of memory, and there is no point in going on. */
+/* Takes a description of the run, for the JSON. False: as below. */
+bool mla_reports_describe(mla_reports *reports, struct cJSON *run);
+/* Prints the result, notes it in the journal and keeps it. False: the reports failed, and there is no point in going on. */
 bool mla_reports_add(mla_reports *reports, const mla_result *result);
-/* Prints the summary, writes the JSON, frees; returns the command's exit code. Reports an error itself, as MLA_EXIT_USAGE. */
+/* Takes a result of an earlier run, and keeps it. */
+bool mla_reports_add_finished(mla_reports *reports, struct cJSON *result);
+/* Prints the summary, writes the JSON, frees; returns the command's exit code. Reports an error, its own or an earlier one, as MLA_EXIT_USAGE. */
 mla_exit mla_reports_end(mla_reports *reports);
 
 #endif

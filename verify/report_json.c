@@ -1,6 +1,7 @@
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "report.h"
@@ -83,21 +84,45 @@ static bool add_measure(cJSON *object, const mla_measure *m, mla_format out) {
 
 static bool fill_case(cJSON *o, const mla_result *r) {
     const mla_measure *m = &r->measure;
-    return add_text(o, "case", r->case_line) && add_text(o, "kernel", r->kernel) &&
+    return add_count(o, "index", r->index) && add_text(o, "case", r->case_line) && add_text(o, "kernel", r->kernel) &&
            add_text(o, "status", mla_verdict_name(r->verdict.status)) && add_text(o, "reason", r->verdict.reason) &&
-           add_measured(o, "max_ulp", r->measured, m->max_ulp) && add_measured(o, "max_cond_ulp", r->measured, m->max_cond_ulp) &&
+           add_number(o, "seconds", round(1e6 * r->seconds) / 1e6) && add_measured(o, "max_ulp", r->measured, m->max_ulp) &&
+           add_measured(o, "max_cond_ulp", r->measured, m->max_cond_ulp) &&
            add_measured(o, "max_err_over_bound", r->measured, m->max_err_over_bound) &&
            add_measured(o, "lse_err", r->measured && !m->lse_absent, m->max_lse_err) &&
            add_text_or_null(o, "guard_touched", r->integrity.guard_touched) &&
            add_text_or_null(o, "input_changed", r->integrity.input_changed) && (!r->measured || add_measure(o, m, r->test->out));
 }
 
-bool mla_json_add(struct cJSON *report, const mla_result *result) {
-    cJSON *o = cJSON_CreateObject();
-    if (o && fill_case(o, result) && cJSON_AddItemToArray(cJSON_GetObjectItem(report, "cases"), o))
+bool mla_json_describe(struct cJSON *report, struct cJSON *run) {
+    if (run && cJSON_AddItemToObject(report, "run", run))
         return true;
-    cJSON_Delete(o);
+    cJSON_Delete(run);
     return false;
+}
+
+struct cJSON *mla_json_result(const mla_result *result) {
+    cJSON *o = cJSON_CreateObject();
+    if (o && fill_case(o, result))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+bool mla_json_add(struct cJSON *report, struct cJSON *result) {
+    if (result && cJSON_AddItemToArray(cJSON_GetObjectItem(report, "cases"), result))
+        return true;
+    cJSON_Delete(result);
+    return false;
+}
+
+double mla_json_number(const struct cJSON *result, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, name);
+    return cJSON_IsNumber(item) ? item->valuedouble : cJSON_IsString(item) ? strtod(item->valuestring, NULL) : NAN;
+}
+
+const char *mla_json_text(const struct cJSON *result, const char *name) {
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(result, name));
 }
 
 char *mla_json_print(struct cJSON *report, const mla_summary *summary) {

@@ -4,37 +4,50 @@
 #include "output_file.h"
 #include "report.h"
 
+static mla_status no_memory(void) {
+    return mla_error(MLA_ENOMEM, "no memory for the JSON report");
+}
+
 void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, bool quiet) {
     *reports = (mla_reports){.text = text, .style = mla_text_style_for(text, quiet), .json = mla_json_begin(), .json_path = json_path};
-    reports->good = reports->json != NULL;
+    reports->status = reports->json ? mla_ok() : no_memory();
+}
+
+bool mla_reports_describe(mla_reports *reports, struct cJSON *run) {
+    if (reports->status.code == MLA_OK && !mla_json_describe(reports->json, run))
+        reports->status = no_memory();
+    return reports->status.code == MLA_OK;
+}
+
+bool mla_reports_add_finished(mla_reports *reports, struct cJSON *result) {
+    mla_summary_add(&reports->summary, result);
+    if (reports->status.code == MLA_OK && !mla_json_add(reports->json, result))
+        reports->status = no_memory();
+    return reports->status.code == MLA_OK;
 }
 
 bool mla_reports_add(mla_reports *reports, const mla_result *result) {
-    mla_summary_add(&reports->summary, result);
+    struct cJSON *item = mla_json_result(result);
     mla_text_result(reports->text, reports->style, result);
-    reports->good = reports->good && mla_json_add(reports->json, result);
-    return reports->good;
+    if (item && reports->journal && reports->status.code == MLA_OK)
+        reports->status = mla_journal_add(reports->journal, item);
+    return mla_reports_add_finished(reports, item);
 }
 
 static mla_status write_json(const mla_reports *reports) {
     char *text = mla_json_print(reports->json, &reports->summary);
-    mla_status status =
-        text ? mla_output_file_write(reports->json_path, text, strlen(text)) : mla_error(MLA_ENOMEM, "no memory for the JSON report");
+    const mla_status status = text ? mla_output_file_write(reports->json_path, text, strlen(text)) : no_memory();
     free(text);
     return status;
 }
 
-static mla_exit exit_code(const mla_summary *summary) {
-    if (mla_summary_bad(summary) > 0)
-        return MLA_EXIT_MISMATCH;
-    return summary->passed > 0 ? MLA_EXIT_PASSED : MLA_EXIT_NOTHING;
-}
-
 mla_exit mla_reports_end(mla_reports *reports) {
-    mla_text_summary(reports->text, reports->style, &reports->summary);
-    mla_status status = reports->good ? mla_ok() : mla_error(MLA_ENOMEM, "no memory for the JSON report");
-    if (status.code == MLA_OK && reports->json_path)
-        status = write_json(reports);
+    if (reports->status.code == MLA_OK)
+        mla_text_summary(reports->text, reports->style, &reports->summary);
+    if (reports->status.code == MLA_OK && reports->json_path)
+        reports->status = write_json(reports);
     mla_json_free(reports->json);
-    return status.code == MLA_OK ? mla_finish_stdout(exit_code(&reports->summary)) : mla_usage_error("%s", status.message);
+    if (reports->status.code != MLA_OK)
+        return mla_usage_error("%s", reports->status.message);
+    return mla_finish_stdout(mla_summary_exit(&reports->summary));
 }

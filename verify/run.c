@@ -82,8 +82,7 @@ static void launch_free(launch *l) {
     mla_inputs_free(&l->inputs);
 }
 
-void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress *progress, mla_result *result) {
-    *result = (mla_result){.test = test, .kernel = subject->spec, .case_line = mla_case_print(test)};
+static void run_case(const mla_subject *subject, mla_progress *progress, mla_result *result) {
     if (!result->case_line) {
         result->verdict = mla_verdict_make(MLA_ERROR, "no memory to print the case");
     } else if (subject->opened.code != MLA_OK) {
@@ -97,6 +96,13 @@ void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress
         result->verdict = grade(&l, progress, result);
         launch_free(&l);
     }
+}
+
+void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress *progress, mla_result *result) {
+    const double begin = mla_seconds();
+    *result = (mla_result){.test = test, .kernel = subject->spec, .case_line = mla_case_print(test)};
+    run_case(subject, progress, result);
+    result->seconds = mla_seconds() - begin;
 }
 
 void mla_result_free(mla_result *result) {

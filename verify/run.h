@@ -21,6 +21,8 @@ typedef struct mla_result {
     const char *kernel;   /* the subject's spec; of `check` the file of outputs */
     const char *golden;   /* of `check` the golden file, otherwise NULL */
     char *case_line;      /* canonical */
+    int32_t index;        /* of the case in a run's list */
+    double seconds;       /* it took in all, inputs and oracle included */
     mla_verdict verdict;
     mla_integrity integrity;
     mla_measure measure;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 /* ---- frames ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -35,17 +34,11 @@ bool mla_frame_send(int socket, mla_frame_kind kind, const void *data, size_t by
     return send_all(socket, &head, sizeof head) && send_all(socket, data, bytes);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* False when the deadline passes first; 0 is none. */
 static bool wait_readable(int socket, double deadline) {
     for (;;) {
         struct pollfd poller = {.fd = socket, .events = POLLIN};
-        const double left = deadline - now();
+        const double left = deadline - mla_seconds();
         if (deadline > 0 && left <= 0)
             return false;
         const int ready = poll(&poller, 1, deadline == 0 ? -1 : left < 1e6 ? (int)(1000 * left) + 1 : 1000000000);
@@ -71,7 +64,7 @@ static mla_reception receive_all(int socket, void *data, size_t bytes, double de
 }
 
 mla_reception mla_frame_receive(int socket, size_t most, double seconds, mla_frame *frame) {
-    const double deadline = seconds > 0 ? now() + seconds : 0;
+    const double deadline = seconds > 0 ? mla_seconds() + seconds : 0;
     frame_head head;
     *frame = (mla_frame){.bytes = 0};
     mla_reception reception = receive_all(socket, &head, sizeof head, deadline);
