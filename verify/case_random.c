@@ -51,16 +51,16 @@ static int32_t draw_length(mla_draft *d, int32_t high) {
     return length < 0 ? 0 : length > high ? high : length;
 }
 
-/* Elements of a list for `batch` sequences, none above `high`. */
-static void write_lengths(mla_draft *d, const char *key, int32_t batch, int32_t low, int32_t high) {
+/* Elements of a list for `batch` sequences, in low .. high; one in the middle is at least `some`. */
+static void write_lengths(mla_draft *d, const char *key, int32_t batch, int32_t low, int32_t some, int32_t high) {
     put(d, " %s=", key);
     if (batch > 1 && one_in(d, 4)) {
         put(d, "rand(%d..%d)*%d", low, high, batch);
         return;
     }
     for (int32_t b = 0; b < batch; b++) {
-        const int32_t length = draw_length(d, high);
-        put(d, "%s%d", b > 0 ? "," : "", length < low ? low : length);
+        const int32_t length = draw_length(d, high), least = b == batch / 2 ? some : low;
+        put(d, "%s%d", b > 0 ? "," : "", length < least ? least : length);
     }
 }
 
@@ -77,8 +77,8 @@ static void write_shape(mla_draft *d) {
         put(d, " batch=%d q_len=%d", batch, between(d, 1, q_high));
         put(d, " kv_len=%d", draw_length(d, kv_high));
     } else {
-        write_lengths(d, "q_len", batch, one_in(d, 4) ? 0 : 1, q_high);
-        write_lengths(d, "kv_len", batch, 0, one_in(d, 2) ? kv_high : draw_length(d, kv_high));
+        write_lengths(d, "q_len", batch, one_in(d, 4) ? 0 : 1, 1, q_high);
+        write_lengths(d, "kv_len", batch, 0, 0, one_in(d, 2) ? kv_high : draw_length(d, kv_high));
     }
     if (spare > 0 && one_in(d, 5))
         put(d, " q_pad=%d", between(d, 1, spare < 4 ? spare : 4));
