@@ -42,6 +42,17 @@ run run --kernel reference --random 2 --seed 9
 check "random cases repeat from their seed" cmp -s "$folder/first" "$folder/stdout"
 rm -f "$json"
 
+engines=
+for engine in cdna3 cdna4 mma; do
+    run info --kernel splitk@host:$engine
+    [ "$code" = 0 ] && engines="$engines --kernel splitk@host:$engine"
+done
+run run --kernel reference $engines --case 'heads=2 kv=mxfp4 kv_len=0,1,63,65,8191 page=16 input=needle'
+check "mxfp4 in pages passes on all kernels" exits 0
+check "and none is skipped" says " 0 failed, 0 skipped"
+run run --kernel reference $engines --case 'heads=2 kv=fp8 kv_len=70 page=16 spread=100000'
+check "a cache far larger than what is used passes" exits 0
+
 run run --kernel reference --kernel "$plugin" --case "$small"
 check "the example plug-in passes" exits 0
 check "two kernels, two results" says "2 passed"
@@ -141,6 +152,9 @@ refuse "a missing plug-in" run --kernel "$folder/none.so" --case "$small" --json
 refuse "/bin/ls as a plug-in" run --kernel /bin/ls --case "$small" --json "$json"
 refuse "a library that is no plug-in" run --kernel "$(ldd "$verify" | sed -n 's/.*=> \(.*libcjson[^ ]*\).*/\1/p')" --case "$small" --json "$json"
 refuse "a negative length" run --kernel reference --case 'kv_len=-3' --json "$json"
+refuse "a scale stride below a row of scales" run --kernel reference --case 'kv=mxfp4 scale_stride=3' --json "$json"
+check "the error says what is allowed" grep -q "scale_stride=3: 3 is not in 18" "$folder/stderr"
+refuse "a spread below the tokens" run --kernel reference --case 'kv_len=70 spread=69' --json "$json"
 refuse "an unknown key" run --kernel reference --case 'nosuchkey=1' --json "$json"
 refuse "a bad case after a good one" run --kernel reference --case "$small" --case 'heads=0' --json "$json"
 refuse "a bad kernel after a good one" run --kernel reference --kernel nosuchkernel --case "$small" --json "$json"

@@ -140,7 +140,8 @@ static uint32_t read_code(mla_format format, const void *codes, int64_t index) {
 
 /* Fills what follows from got, exact and bound. True when both are finite, so that an error can be measured. */
 static bool sample_classify(mla_sample *s, mla_format format, uint32_t poison) {
-    s->fault = s->code == poison ? MLA_FAULT_UNWRITTEN : classify(format, s->got, s->exact, s->bound);
+    const bool unwritten = s->code == poison && !isnan(s->exact); /* a NaN of the inputs may come through with all its bits */
+    s->fault = unwritten ? MLA_FAULT_UNWRITTEN : classify(format, s->got, s->exact, s->bound);
     bool measurable = s->fault < MLA_FAULT_ANOMALY && isfinite(s->got) && isfinite(s->exact);
     s->ulp = s->fault >= MLA_FAULT_ANOMALY ? INFINITY : 0;
     s->err_over_bound = s->ulp;

@@ -16,7 +16,7 @@ typedef struct mla_place {
 
 /*
  * What is wrong with an element, the gravest last; it counts once, under the gravest that fits.
- *   unwritten  every byte still holds the poison
+ *   unwritten  every byte still holds the poison, and the truth is not NaN
  *   anomaly    NaN or infinity where the truth is finite, or anything but the truth's own NaN or infinity. Infinity is right where a
  *              finite truth, moved by its bound, rounds to it
  *   outside    finite, and not within the bound
