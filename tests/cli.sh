@@ -102,8 +102,10 @@ if ${CC:-cc} -std=c11 -O1 -include stdio.h -include stdlib.h -shared -fPIC -o "$
     check "a launch that fails exits 1" exits 1
     check "is an ERROR" says "ERROR   heads=3 kv_len=5"
     check "and gives the kernel's reason" says "three is a crowd"
-    run run --kernel "$folder/it's wrong.so" --kernel reference --timeout 2 --case 'heads=4 kv_len=5' --case 'heads=5 kv_len=5' --json "$json" -q
+    run run --kernel "$folder/it's wrong.so" --kernel reference --timeout 2 --case 'heads=4 kv_len=5' --case 'heads=5 kv_len=5' --json "$json" --junit "$folder/out/r.xml" -q
     check "a crash and a hang exit 1" exits 1
+    check "its JUnit XML counts the errors" grep -q '<testsuites .* failures="0" errors="2" skipped="0"' "$folder/out/r.xml"
+    rm -f "$folder/out/r.xml"
     check "one is CRASHED" says "CRASHED heads=4 kv_len=5"
     check "by a signal" says "killed by SIGABRT"
     check "the other a TIMEOUT" says "TIMEOUT heads=5 kv_len=5"
@@ -165,6 +167,8 @@ refuse "a random count with a tail" run --kernel reference --random 3x --json "$
 refuse "a negative seed" run --kernel reference --random 3 --seed -1 --json "$json"
 refuse "a seed of nothing" run --kernel reference --case "$small" --seed 1 --json "$json"
 refuse "a JSON file in a missing folder" run --kernel reference --case "$small" --json "$folder/none/r.json"
+refuse "two reports on standard output" run --kernel reference --case "$small" --json - --junit -
+refuse "a JUnit file in a missing folder" run --kernel reference --case "$small" --junit "$folder/none/r.xml"
 refuse "a time limit that is no number" run --kernel reference --case "$small" --timeout soon
 refuse "a folder as JSON file" run --kernel reference --case "$small" --json "$folder/out"
 refuse "an unknown kernel in info" info --kernel nosuchkernel

@@ -107,10 +107,8 @@ static bool note_missing(merging *m, cJSON *missing, const char *line, const cha
 }
 
 static void print_bad(const merging *m, const cJSON *result) {
-    const char *status = mla_json_text(result, "status"), *line = mla_json_text(result, "case"), *reason = mla_json_text(result, "reason");
-    if (strcmp(status, mla_verdict_name(MLA_PASSED)) != 0 && strcmp(status, mla_verdict_name(MLA_SKIPPED)) != 0)
-        fprintf(m->text, "%-8s%-88s  %s\n        %s\n", status, *line ? line : "(all defaults)", mla_json_text(result, "kernel"),
-                reason ? reason : "");
+    const char *text = mla_json_text(result, "text");
+    fputs(text ? text : "", m->text);
 }
 
 /* Results in the order of a single process, and what is missing. False: out of memory. */

@@ -21,15 +21,15 @@ static const char own_help[] =
     "  --timeout S      a kernel that shows no sign of life for S seconds is stopped; 0: never (default 120)\n"
     "  --in-process     no process of its own for each kernel: for debuggers; a crash ends everything\n"
     "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n"
+    "  --junit FILE     results as JUnit XML; '-' as for --json\n"
     "  --resume JOURNAL note every result there when it is finished, and do not repeat what is there already\n"
-    "  --shard I/N      only part I (0 .. N-1) of the cases, dealt so that the N parts take about as long; mla-verify merge joins their "
-    "reports.\n"
-    "                   Started by mpirun, srun or as an indexed job (with MLA_SHARDS=N), each process takes its part by itself. %r in "
-    "names\n"
-    "                   of files stands for I: mpirun -n 64 mla-verify run ... --json out.%r.json. When a rank exits with 1, Open MPI "
-    "stops the\n"
-    "                   others; with --mca orte_abort_on_non_zero_status 0 it lets them finish, and then exits with 0 itself: merge has "
-    "the verdict\n";
+    "  --shard I/N      only part I (0 .. N-1) of the cases, dealt so that all parts take about as long: mla-verify merge joins their "
+    "reports\n"
+    "\n"
+    "Started by mpirun, srun or as an indexed job (with MLA_SHARDS=N), each process takes its part by itself, and %r in names of files "
+    "stands\n"
+    "for I: mpirun -n 64 mla-verify run ... --json out.%r.json. When a rank exits with 1, Open MPI stops the others; with\n"
+    "--mca orte_abort_on_non_zero_status 0 it lets them finish, and then exits with 0 itself: the verdict is that of merge.\n";
 static const char exits[] = "\nexit: 0 all that ran passed   1 a case FAILED, CRASHED, or ended in TIMEOUT or ERROR   2 bad usage or input"
                             "   3 nothing could run\n";
 
@@ -37,8 +37,8 @@ typedef struct run_options {
     mla_selection selection;
     mla_worker_options workers;
     mla_shard shard;
-    const char *outputs, *resume;   /* NULL: none */
-    char *json_path, *journal_path; /* names of this shard's files, owned */
+    const char *outputs, *resume, *junit;        /* NULL: none */
+    char *json_path, *journal_path, *junit_path; /* names of this shard's files, owned */
     bool in_process;
 } run_options;
 
@@ -108,9 +108,14 @@ static mla_status prepare(running *r) {
     return mla_journal_open(o->journal_path, describe(o), &r->journal);
 }
 
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
 static mla_exit run(const run_options *o) {
     running r = {.options = o, .journal.file = -1};
-    mla_reports_begin(&r.reports, mla_selection_text(&o->selection), o->selection.json, o->selection.quiet);
+    mla_reports_begin(&r.reports, is_stdout(o->junit) ? stderr : mla_selection_text(&o->selection), o->selection.json, o->selection.quiet);
+    r.reports.junit_path = o->junit_path;
     if (r.reports.status.code == MLA_OK)
         r.reports.status = prepare(&r);
     if (r.reports.status.code == MLA_OK && mla_reports_describe(&r.reports, describe(o)))
@@ -138,10 +143,10 @@ static mla_status set_timeout(run_options *o, const char *text) {
     return mla_ok();
 }
 
-static mla_status set_resume(run_options *o, const char *path) {
-    if (o->resume)
-        return mla_error(MLA_EINVAL, "--resume given twice");
-    o->resume = path;
+static mla_status set_file(const char *option, const char *path, const char **kept) {
+    if (*kept)
+        return mla_error(MLA_EINVAL, "%s given twice", option);
+    *kept = path;
     return mla_output_file_check(path);
 }
 
@@ -155,7 +160,9 @@ static mla_status set_option(void *context, int option, const char *value) {
     case 'S':
         return mla_shard_parse(value, &o->shard);
     case 'u':
-        return set_resume(o, value);
+        return set_file("--resume", value, &o->resume);
+    case 'x':
+        return set_file("--junit", value, &o->junit);
     default:
         o->in_process = true;
         return mla_ok();
@@ -166,7 +173,7 @@ static mla_status set_option(void *context, int option, const char *value) {
 static mla_status name_file(const run_options *o, const char *option, const char *pattern, char **path) {
     if (!pattern)
         return mla_ok();
-    if (o->shard.origin && o->shard.count > 1 && strcmp(pattern, "-") != 0 && !strstr(pattern, "%r"))
+    if (o->shard.origin && o->shard.count > 1 && !is_stdout(pattern) && !strstr(pattern, "%r"))
         return mla_error(MLA_EINVAL, "%s %.100s: %d processes would write this one file; %%r in its name stands for the rank", option,
                          pattern, o->shard.count);
     *path = mla_shard_path(&o->shard, pattern);
@@ -175,10 +182,13 @@ static mla_status name_file(const run_options *o, const char *option, const char
 
 static mla_status finish_options(run_options *o) {
     mla_selection *s = &o->selection;
+    if (is_stdout(s->json) && is_stdout(o->junit))
+        return mla_error(MLA_EINVAL, "--json - and --junit -: there is one standard output");
     if (o->shard.count == 0)
         TRY(mla_shard_from_environment(&o->shard));
     TRY(name_file(o, "--json", s->json, &o->json_path));
     TRY(name_file(o, "--resume", o->resume, &o->journal_path));
+    TRY(name_file(o, "--junit", o->junit, &o->junit_path));
     s->json = o->json_path;
     for (int k = 0; k < s->num_subjects; k++)
         s->subjects[k].outputs = o->outputs;
@@ -188,11 +198,9 @@ static mla_status finish_options(run_options *o) {
 }
 
 static mla_exit parse(run_options *o, int argc, char **argv) {
-    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
-                                            {"in-process", no_argument, NULL, 'p'},
-                                            {"save-outputs", required_argument, NULL, 'o'},
-                                            {"shard", required_argument, NULL, 'S'},
-                                            {"resume", required_argument, NULL, 'u'}};
+    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},      {"in-process", no_argument, NULL, 'p'},
+                                            {"save-outputs", required_argument, NULL, 'o'}, {"shard", required_argument, NULL, 'S'},
+                                            {"junit", required_argument, NULL, 'x'},        {"resume", required_argument, NULL, 'u'}};
     const mla_own_options own = {.list = options, .count = sizeof options / sizeof *options, .set = set_option, .context = o};
     const mla_exit code = mla_selection_parse(&o->selection, argc, argv, &own);
     if (code != MLA_EXIT_PASSED || o->selection.help)
@@ -215,5 +223,6 @@ mla_exit mla_command_run(int argc, char **argv) {
     mla_selection_free(&options.selection);
     free(options.json_path);
     free(options.journal_path);
+    free(options.junit_path);
     return code;
 }

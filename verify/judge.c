@@ -13,6 +13,10 @@ const char *mla_verdict_name(mla_verdict_status status) {
     return names[status];
 }
 
+bool mla_verdict_is_bad(mla_verdict_status status) {
+    return status != MLA_PASSED && status != MLA_SKIPPED;
+}
+
 mla_verdict_status mla_verdict_parse(const char *name) {
     mla_verdict_status status = MLA_PASSED;
     while (status < MLA_VERDICT_STATUSES && strcmp(mla_verdict_name(status), name) != 0)

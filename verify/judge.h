@@ -33,6 +33,8 @@ typedef struct mla_verdict {
 /* A verdict with a reason, control characters blanked. */
 mla_verdict mla_verdict_make(mla_verdict_status status, const char *reason);
 const char *mla_verdict_name(mla_verdict_status status); /* "PASSED" ... */
+/* Neither passed nor skipped. */
+bool mla_verdict_is_bad(mla_verdict_status status);
 /* MLA_VERDICT_STATUSES for an unknown name. */
 mla_verdict_status mla_verdict_parse(const char *name);
 /*

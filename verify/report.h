@@ -40,7 +40,8 @@ char *mla_shell_quote(const char *word);
 
 /*
  * {"summary": {"passed", "failed", "skipped", "error", "crashed", "timeout"}, "run": {...}, "cases": [{"index", "case", "kernel", "status", "reason", ...}]}
- * "run" is left out where there is no list of cases; ledger.h says what is in it. "index" is the case's in that list, "seconds" the time it took.
+ * "run" is left out where there is no list of cases; ledger.h says what is in it. "index" is the case's in that list, "seconds" the time it took, and
+ * "text", where it neither passed nor was skipped, the text report.
  * "worst": {"sequence", "q", "head", "column", "fault", "code", "got", "exact", "bound", "abs", "ulp", "err_over_bound"}; sequence -1 is padding, column
  * -1 an lse. Of a case that was not measured, the maxima are null and the details left out.
  * JSON has no NaN and no infinity: they are the strings "NaN", "Infinity" and "-Infinity".
@@ -60,16 +61,21 @@ bool mla_json_add(struct cJSON *report, struct cJSON *result);
 char *mla_json_print(struct cJSON *report, const mla_summary *summary);
 void mla_json_free(struct cJSON *report); /* NULL is allowed */
 
-/* ---- both, of a whole command (reports.c) ------------------------------------------------------------------------------------------ */
+/* ---- JUnit XML (report_junit.c) --------------------------------------------------------------------------------------------------- */
+
+/* Of a JSON report: a suite a kernel, a test case a case; FAILED is a failure with the text report, CRASHED, TIMEOUT and ERROR are errors. free(); NULL: out of memory. */
+char *mla_junit_print(const struct cJSON *report);
+
+/* ---- all, of a whole command (reports.c) ------------------------------------------------------------------------------------------ */
 
 typedef struct mla_reports {
     FILE *text;
     mla_text_style style;
     mla_summary summary;
     struct cJSON *json;
-    const char *json_path; /* NULL: none */
-    mla_journal *journal;  /* NULL: none */
-    mla_status status;     /* of the reports themselves */
+    const char *json_path, *junit_path; /* NULL: none */
+    mla_journal *journal;               /* NULL: none */
+    mla_status status;                  /* of the reports themselves */
 } mla_reports;
 
 void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, bool quiet);
@@ -77,7 +83,7 @@ void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, 
 bool mla_reports_describe(mla_reports *reports, struct cJSON *run);
 /* Prints the result, notes it in the journal and keeps it. False: the reports failed, and there is no point in going on. */
 bool mla_reports_add(mla_reports *reports, const mla_result *result);
-/* Takes a result of an earlier run, and keeps it. */
+/* Takes a result of an earlier run, prints it where it neither passed nor was skipped, and keeps it. */
 bool mla_reports_add_finished(mla_reports *reports, struct cJSON *result);
 /* Prints the summary, writes the JSON, frees; returns the command's exit code. Reports an error, its own or an earlier one, as MLA_EXIT_USAGE. */
 mla_exit mla_reports_end(mla_reports *reports);

@@ -101,9 +101,21 @@ bool mla_json_describe(struct cJSON *report, struct cJSON *run) {
     return false;
 }
 
+static bool add_report(cJSON *object, const mla_result *result) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        return false;
+    mla_text_result(stream, (mla_text_style){.colour = false}, result);
+    const bool good = fclose(stream) == 0 && add_text(object, "text", text);
+    free(text);
+    return good;
+}
+
 struct cJSON *mla_json_result(const mla_result *result) {
     cJSON *o = cJSON_CreateObject();
-    if (o && fill_case(o, result))
+    if (o && fill_case(o, result) && (!mla_verdict_is_bad(result->verdict.status) || add_report(o, result)))
         return o;
     cJSON_Delete(o);
     return NULL;

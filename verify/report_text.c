@@ -164,7 +164,7 @@ static void print_repeat(FILE *stream, const mla_result *result) {
 
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result) {
     mla_verdict_status status = result->verdict.status;
-    if (style.quiet && (status == MLA_PASSED || status == MLA_SKIPPED))
+    if (style.quiet && !mla_verdict_is_bad(status))
         return;
     print_heading(stream, style, result);
     if (result->measured) {
@@ -174,7 +174,7 @@ void mla_text_result(FILE *stream, mla_text_style style, const mla_result *resul
         print_worst(stream, "worst", &result->measure.worst, mla_format_bytes(result->test->out));
         print_worst(stream, "worst lse (natural log)", &result->measure.worst_lse, sizeof(float));
     }
-    if (status != MLA_PASSED && status != MLA_SKIPPED)
+    if (mla_verdict_is_bad(status))
         print_repeat(stream, result);
     fflush(stream);
 }

@@ -1,11 +1,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ref/try.h"
 #include "output_file.h"
 #include "report.h"
 
 static mla_status no_memory(void) {
-    return mla_error(MLA_ENOMEM, "no memory for the JSON report");
+    return mla_error(MLA_ENOMEM, "no memory for the report");
 }
 
 void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, bool quiet) {
@@ -19,11 +20,17 @@ bool mla_reports_describe(mla_reports *reports, struct cJSON *run) {
     return reports->status.code == MLA_OK;
 }
 
-bool mla_reports_add_finished(mla_reports *reports, struct cJSON *result) {
+static bool keep(mla_reports *reports, struct cJSON *result) {
     mla_summary_add(&reports->summary, result);
     if (reports->status.code == MLA_OK && !mla_json_add(reports->json, result))
         reports->status = no_memory();
     return reports->status.code == MLA_OK;
+}
+
+bool mla_reports_add_finished(mla_reports *reports, struct cJSON *result) {
+    const char *text = mla_json_text(result, "text");
+    fputs(text ? text : "", reports->text);
+    return keep(reports, result);
 }
 
 bool mla_reports_add(mla_reports *reports, const mla_result *result) {
@@ -31,21 +38,27 @@ bool mla_reports_add(mla_reports *reports, const mla_result *result) {
     mla_text_result(reports->text, reports->style, result);
     if (item && reports->journal && reports->status.code == MLA_OK)
         reports->status = mla_journal_add(reports->journal, item);
-    return mla_reports_add_finished(reports, item);
+    return keep(reports, item);
 }
 
-static mla_status write_json(const mla_reports *reports) {
-    char *text = mla_json_print(reports->json, &reports->summary);
-    const mla_status status = text ? mla_output_file_write(reports->json_path, text, strlen(text)) : no_memory();
+/* Takes the text; NULL: there was no memory for it. */
+static mla_status write_file(const char *path, char *text) {
+    const mla_status status = text ? mla_output_file_write(path, text, strlen(text)) : no_memory();
     free(text);
     return status;
 }
 
+static mla_status write_files(const mla_reports *reports) {
+    if (reports->json_path)
+        TRY(write_file(reports->json_path, mla_json_print(reports->json, &reports->summary)));
+    return reports->junit_path ? write_file(reports->junit_path, mla_junit_print(reports->json)) : mla_ok();
+}
+
 mla_exit mla_reports_end(mla_reports *reports) {
-    if (reports->status.code == MLA_OK)
+    if (reports->status.code == MLA_OK) {
         mla_text_summary(reports->text, reports->style, &reports->summary);
-    if (reports->status.code == MLA_OK && reports->json_path)
-        reports->status = write_json(reports);
+        reports->status = write_files(reports);
+    }
     mla_json_free(reports->json);
     if (reports->status.code != MLA_OK)
         return mla_usage_error("%s", reports->status.message);
