@@ -113,6 +113,16 @@ if ${CC:-cc} -std=c11 -O1 -include stdio.h -include stdlib.h -shared -fPIC -o "$
     check "and what the kernel printed is in no report" eval '! says "still here"'
     check "the JSON counts them" eval 'grep -q "\"crashed\":.*1" "$json" && grep -q "\"status\":.*\"TIMEOUT\"" "$json"'
     rm -f "$json"
+    mkdir "$folder/kept"
+    run run --kernel "$folder/it's wrong.so" --shrink --save-failing "$folder/kept" --case 'heads=9 batch=3 q_len=2 kv_len=90' --case 'heads=4' --json "$json"
+    check "a failing case is shrunk" says "smallest: mla-verify run --kernel '$folder/it'\\''s wrong.so' --case 'heads=1 kv_len=0'"
+    check "so is a crashing one" says "--case 'heads=4 kv_len=0'"
+    check "the JSON has the smallest" grep -q '"smallest":.*"heads=1 kv_len=0"' "$json"
+    rm -f "$json"
+    check "two golden files and the outputs of one are kept" test "$(ls "$folder/kept" | wc -l)" = 3
+    repeat=$(sed -n 's/^ *kept: mla-verify check //p' "$folder/stdout")
+    eval "run check $repeat"
+    check "what was kept is graded the same" says "worst: seq 0 q 0 head 1 col 1  got 0x"
     { run run --in-process --kernel "$folder/it's wrong.so" --case 'heads=4 kv_len=5'; } 2>/dev/null
     check "in the process itself a crash ends everything" exits 134
     run run -q --kernel "$folder/it's wrong.so" --kernel reference --case "$small"
@@ -169,6 +179,8 @@ refuse "a seed of nothing" run --kernel reference --case "$small" --seed 1 --jso
 refuse "a JSON file in a missing folder" run --kernel reference --case "$small" --json "$folder/none/r.json"
 refuse "two reports on standard output" run --kernel reference --case "$small" --json - --junit -
 refuse "a JUnit file in a missing folder" run --kernel reference --case "$small" --junit "$folder/none/r.xml"
+refuse "outputs to two folders" run --kernel reference --case "$small" --save-outputs "$folder" --save-failing "$folder"
+refuse "failing cases in a missing folder" run --kernel reference --case "$small" --save-failing "$folder/none"
 refuse "a time limit that is no number" run --kernel reference --case "$small" --timeout soon
 refuse "a folder as JSON file" run --kernel reference --case "$small" --json "$folder/out"
 refuse "an unknown kernel in info" info --kernel nosuchkernel

@@ -7,6 +7,7 @@
 #include "../ref/try.h"
 #include "journal.h"
 #include "output_file.h"
+#include "post_mortem.h"
 #include "report.h"
 #include "selection.h"
 #include "shard.h"
@@ -21,6 +22,8 @@ static const char own_help[] =
     "  --timeout S      a kernel that shows no sign of life for S seconds is stopped; 0: never (default 120)\n"
     "  --in-process     no process of its own for each kernel: for debuggers; a crash ends everything\n"
     "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n"
+    "  --save-failing DIR  of a case that fails, write a golden file and the outputs there\n"
+    "  --shrink         look for the smallest case that fails like one that does (at most 100 trials and 2 minutes each)\n"
     "  --junit FILE     results as JUnit XML; '-' as for --json\n"
     "  --resume JOURNAL note every result there when it is finished, and do not repeat what is there already\n"
     "  --shard I/N      only part I (0 .. N-1) of the cases, dealt so that all parts take about as long: mla-verify merge joins their "
@@ -37,9 +40,9 @@ typedef struct run_options {
     mla_selection selection;
     mla_worker_options workers;
     mla_shard shard;
-    const char *outputs, *resume, *junit;        /* NULL: none */
-    char *json_path, *journal_path, *junit_path; /* names of this shard's files, owned */
-    bool in_process;
+    const char *outputs, *failing, *resume, *junit; /* NULL: none */
+    char *json_path, *journal_path, *junit_path;    /* names of this shard's files, owned */
+    bool in_process, shrink;
 } run_options;
 
 /* ---- running ------------------------------------------------------------------------------------------------------------------------- */
@@ -58,6 +61,7 @@ static bool run_one(running *r, int test, int kernel) {
     mla_result result;
     mla_run_case(&s->subjects[kernel], &s->cases.cases[test], &r->progress, &result);
     result.index = test;
+    mla_post_mortem_run(&(mla_post_mortem){r->options->shrink, r->options->failing}, &s->subjects[kernel], &r->progress, &result);
     mla_progress_clear(&r->progress);
     const bool good = mla_reports_add(&r->reports, &result);
     mla_result_free(&result);
@@ -157,6 +161,11 @@ static mla_status set_option(void *context, int option, const char *value) {
         return set_timeout(o, value);
     case 'o':
         return set_folder("--save-outputs", value, &o->outputs);
+    case 'F':
+        return set_folder("--save-failing", value, &o->failing);
+    case 'm':
+        o->shrink = true;
+        return mla_ok();
     case 'S':
         return mla_shard_parse(value, &o->shard);
     case 'u':
@@ -182,6 +191,8 @@ static mla_status name_file(const run_options *o, const char *option, const char
 
 static mla_status finish_options(run_options *o) {
     mla_selection *s = &o->selection;
+    if (o->outputs && o->failing)
+        return mla_error(MLA_EINVAL, "--save-outputs and --save-failing: outputs go to one folder");
     if (is_stdout(s->json) && is_stdout(o->junit))
         return mla_error(MLA_EINVAL, "--json - and --junit -: there is one standard output");
     if (o->shard.count == 0)
@@ -190,17 +201,23 @@ static mla_status finish_options(run_options *o) {
     TRY(name_file(o, "--resume", o->resume, &o->journal_path));
     TRY(name_file(o, "--junit", o->junit, &o->junit_path));
     s->json = o->json_path;
-    for (int k = 0; k < s->num_subjects; k++)
-        s->subjects[k].outputs = o->outputs;
-    o->workers.outputs = o->outputs;
+    for (int k = 0; k < s->num_subjects; k++) {
+        s->subjects[k].outputs = o->outputs ? o->outputs : o->failing;
+        s->subjects[k].only_failing = !o->outputs;
+    }
     s->workers = o->in_process ? NULL : &o->workers;
     return mla_ok();
 }
 
 static mla_exit parse(run_options *o, int argc, char **argv) {
-    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},      {"in-process", no_argument, NULL, 'p'},
-                                            {"save-outputs", required_argument, NULL, 'o'}, {"shard", required_argument, NULL, 'S'},
-                                            {"junit", required_argument, NULL, 'x'},        {"resume", required_argument, NULL, 'u'}};
+    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
+                                            {"in-process", no_argument, NULL, 'p'},
+                                            {"save-outputs", required_argument, NULL, 'o'},
+                                            {"save-failing", required_argument, NULL, 'F'},
+                                            {"shrink", no_argument, NULL, 'm'},
+                                            {"shard", required_argument, NULL, 'S'},
+                                            {"junit", required_argument, NULL, 'x'},
+                                            {"resume", required_argument, NULL, 'u'}};
     const mla_own_options own = {.list = options, .count = sizeof options / sizeof *options, .set = set_option, .context = o};
     const mla_exit code = mla_selection_parse(&o->selection, argc, argv, &own);
     if (code != MLA_EXIT_PASSED || o->selection.help)

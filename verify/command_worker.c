@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 #include "command.h"
@@ -22,10 +23,13 @@ static bool answer(const mla_result *result) {
 }
 
 /* False when there is nobody to answer, or nothing to answer with. */
-static bool grade(const mla_subject *subject, const char *line) {
+static bool grade(mla_subject *subject, const char *line) {
     mla_case test;
     mla_result result = {.test = &test};
     mla_progress progress = {.notify = report_alive};
+    const char *folder = line + strlen(line) + 1;
+    subject->outputs = *folder ? folder : NULL;
+    subject->only_failing = *(folder + strlen(folder) + 1) != '\0';
     const mla_status status = mla_case_parse(line, &test);
     if (status.code == MLA_OK)
         mla_run_case(subject, &test, &progress, &result);
@@ -37,7 +41,7 @@ static bool grade(const mla_subject *subject, const char *line) {
     return answered;
 }
 
-static void serve(const mla_subject *subject) {
+static void serve(mla_subject *subject) {
     mla_frame frame;
     for (bool good = true; good && mla_frame_receive(MLA_WORKER_SOCKET, SIZE_MAX - 1, 0, &frame) == MLA_RECEIVED; free(frame.data))
         good = frame.kind == MLA_FRAME_CASE && grade(subject, frame.data);
@@ -46,7 +50,7 @@ static void serve(const mla_subject *subject) {
 mla_exit mla_command_worker(int argc, char **argv) {
     if (argc != MLA_WORKER_ARGUMENTS)
         return mla_usage_error("worker is what mla-verify starts itself");
-    mla_subject subject = {.spec = argv[MLA_WORKER_SPEC], .outputs = *argv[MLA_WORKER_OUTPUTS] ? argv[MLA_WORKER_OUTPUTS] : NULL};
+    mla_subject subject = {.spec = argv[MLA_WORKER_SPEC]};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     fcntl(MLA_WORKER_SOCKET, F_SETFD, FD_CLOEXEC);
     subject.opened = mla_kernel_open(subject.spec, &subject.handle);

@@ -41,7 +41,7 @@ char *mla_shell_quote(const char *word);
 /*
  * {"summary": {"passed", "failed", "skipped", "error", "crashed", "timeout"}, "run": {...}, "cases": [{"index", "case", "kernel", "status", "reason", ...}]}
  * "run" is left out where there is no list of cases; ledger.h says what is in it. "index" is the case's in that list, "seconds" the time it took, and
- * "text", where it neither passed nor was skipped, the text report.
+ * "smallest" the smallest case like it that was seen to fail; "text", where it neither passed nor was skipped, the text report.
  * "worst": {"sequence", "q", "head", "column", "fault", "code", "got", "exact", "bound", "abs", "ulp", "err_over_bound"}; sequence -1 is padding, column
  * -1 an lse. Of a case that was not measured, the maxima are null and the details left out.
  * JSON has no NaN and no infinity: they are the strings "NaN", "Infinity" and "-Infinity".

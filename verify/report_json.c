@@ -115,7 +115,12 @@ static bool add_report(cJSON *object, const mla_result *result) {
 
 struct cJSON *mla_json_result(const mla_result *result) {
     cJSON *o = cJSON_CreateObject();
-    if (o && fill_case(o, result) && (!mla_verdict_is_bad(result->verdict.status) || add_report(o, result)))
+    bool good = o && fill_case(o, result);
+    if (good && result->smallest)
+        good = add_text(o, "smallest", result->smallest);
+    if (good && mla_verdict_is_bad(result->verdict.status))
+        good = add_report(o, result);
+    if (good)
         return o;
     cJSON_Delete(o);
     return NULL;

@@ -151,15 +151,32 @@ static void print_worst(FILE *stream, const char *label, const mla_sample *s, si
     fputc('\n', stream);
 }
 
-static void print_repeat(FILE *stream, const mla_result *result) {
-    const char *source = result->golden ? result->golden : result->case_line ? result->case_line : "";
-    char *kernel = mla_shell_quote(result->kernel), *quoted = mla_shell_quote(source);
-    if (kernel && quoted && result->golden)
-        fprintf(stream, INDENT "repeat: mla-verify check %s %s\n", quoted, kernel);
-    else if (kernel && quoted)
-        fprintf(stream, INDENT "repeat: mla-verify run --kernel %s --case %s\n", kernel, quoted);
-    free(kernel);
-    free(quoted);
+static void print_run(FILE *stream, const char *label, const char *kernel, const char *line) {
+    char *quoted_kernel = mla_shell_quote(kernel), *quoted_line = mla_shell_quote(line);
+    if (quoted_kernel && quoted_line)
+        fprintf(stream, INDENT "%s: mla-verify run --kernel %s --case %s\n", label, quoted_kernel, quoted_line);
+    free(quoted_kernel);
+    free(quoted_line);
+}
+
+static void print_check(FILE *stream, const char *golden, const char *outputs) {
+    char *first = mla_shell_quote(golden), *second = mla_shell_quote(outputs);
+    if (first && second)
+        fprintf(stream, INDENT "repeat: mla-verify check %s %s\n", first, second);
+    free(first);
+    free(second);
+}
+
+/* What can be done about it. */
+static void print_commands(FILE *stream, const mla_result *result) {
+    if (result->golden)
+        print_check(stream, result->golden, result->kernel);
+    else
+        print_run(stream, "repeat", result->kernel, result->case_line ? result->case_line : "");
+    if (result->smallest)
+        print_run(stream, "smallest", result->kernel, result->smallest);
+    if (result->kept)
+        fprintf(stream, INDENT "kept: %s\n", result->kept);
 }
 
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result) {
@@ -175,7 +192,7 @@ void mla_text_result(FILE *stream, mla_text_style style, const mla_result *resul
         print_worst(stream, "worst lse (natural log)", &result->measure.worst_lse, sizeof(float));
     }
     if (mla_verdict_is_bad(status))
-        print_repeat(stream, result);
+        print_commands(stream, result);
     fflush(stream);
 }
 

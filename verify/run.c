@@ -14,13 +14,13 @@ typedef struct launch {
     mla_device *device; /* NULL: the kernel works in host memory */
     mla_inputs inputs;
     mla_trial trial;
-    const char *folder; /* for the outputs; NULL: none */
+    const mla_subject *subject;
 } launch;
 
 static mla_status save_outputs(const launch *l, const mla_result *result) {
     char *name = mla_golden_result_name(result->case_line, result->kernel), *path = NULL;
     mla_status status = mla_error(MLA_ENOMEM, "no memory for a file name");
-    if (name && asprintf(&path, "%s/%s", l->folder, name) >= 0)
+    if (name && asprintf(&path, "%s/%s", l->subject->outputs, name) >= 0)
         status = mla_golden_result_write(path, result->case_line, result->kernel, &l->inputs.problem, &l->trial.output);
     free(path);
     free(name);
@@ -49,8 +49,6 @@ static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_m
 static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_result *result) {
     mla_status status = mla_trial_run(l->kernel, l->device, &l->inputs, &l->trial);
     result->integrity = l->trial.integrity;
-    if (status.code == MLA_OK && l->folder)
-        status = save_outputs(l, result);
     if (status.code == MLA_OK)
         status = measure_outputs(l, progress, &result->measure);
     result->measured = status.code == MLA_OK;
@@ -74,7 +72,10 @@ static mla_verdict grade(launch *l, mla_progress *progress, mla_result *result) 
     status = launch_and_measure(l, progress, result);
     if (status.code != MLA_OK)
         return mla_verdict_make(MLA_ERROR, status.message);
-    return mla_judge(&result->measure, &result->integrity);
+    const mla_verdict verdict = mla_judge(&result->measure, &result->integrity);
+    if (l->subject->outputs && (!l->subject->only_failing || verdict.status == MLA_FAILED))
+        status = save_outputs(l, result);
+    return status.code == MLA_OK ? verdict : mla_verdict_make(MLA_ERROR, status.message);
 }
 
 static void launch_free(launch *l) {
@@ -88,11 +89,10 @@ static void run_case(const mla_subject *subject, mla_progress *progress, mla_res
     } else if (subject->opened.code != MLA_OK) {
         result->verdict = mla_verdict_make(MLA_SKIPPED, subject->opened.message);
     } else if (subject->worker) {
-        mla_worker_run(subject->worker, progress, result);
+        mla_worker_run(subject->worker, subject, progress, result);
     } else {
         const mla_kernel *kernel = subject->handle.kernel;
-        launch l = {
-            .kernel = kernel, .device = kernel->space == MLA_SPACE_HOST ? NULL : subject->handle.device, .folder = subject->outputs};
+        launch l = {.kernel = kernel, .device = kernel->space == MLA_SPACE_HOST ? NULL : subject->handle.device, .subject = subject};
         result->verdict = grade(&l, progress, result);
         launch_free(&l);
     }
@@ -107,6 +107,8 @@ void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress
 
 void mla_result_free(mla_result *result) {
     free(result->case_line);
+    free(result->smallest);
+    free(result->kept);
     mla_measure_free(&result->measure);
     *result = (mla_result){0};
 }

@@ -14,6 +14,7 @@ typedef struct mla_subject {
     mla_kernel_handle handle;  /* only when opened in this process */
     struct mla_worker *worker; /* the process that has it open; NULL: this one */
     const char *outputs;       /* folder that its outputs are written to, for `check`; NULL: none */
+    bool only_failing;         /* only those of cases that FAILED */
 } mla_subject;
 
 typedef struct mla_result {
@@ -26,7 +27,9 @@ typedef struct mla_result {
     mla_verdict verdict;
     mla_integrity integrity;
     mla_measure measure;
-    bool measured; /* the kernel ran, and its outputs were compared */
+    bool measured;  /* the kernel ran, and its outputs were compared */
+    char *smallest; /* line of the smallest case like it that fails too; NULL: none was looked for */
+    char *kept;     /* a command that grades the outputs that were kept; NULL: none were */
 } mla_result;
 
 /*

@@ -9,7 +9,7 @@
 
 typedef enum mla_frame_kind {
     MLA_FRAME_OPENED = 1, /* worker: mla_status of opening its kernel */
-    MLA_FRAME_CASE,       /* verifier: a case's line */
+    MLA_FRAME_CASE,       /* verifier: a case's line, the folder for its outputs, "failing" or nothing: three strings */
     MLA_FRAME_ALIVE,      /* worker: double, the share of the case that is done */
     MLA_FRAME_RESULT      /* worker: a packed mla_result */
 } mla_frame_kind;

@@ -29,8 +29,7 @@ struct mla_worker {
 
 /* Its standard output is the verifier's standard error: a kernel that prints must not print into a report. */
 static int spawn(const mla_worker *w, int socket, pid_t *pid) {
-    char *const arguments[] = {"mla-verify", "worker", (char *)(uintptr_t)w->spec,
-                               (char *)(uintptr_t)(w->options.outputs ? w->options.outputs : ""), NULL};
+    char *const arguments[] = {"mla-verify", "worker", (char *)(uintptr_t)w->spec, NULL};
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
     if (error)
@@ -165,15 +164,24 @@ static bool is_spoilt(const mla_result *result) {
     return result->verdict.status == MLA_ERROR || *result->integrity.guard_touched || *result->integrity.input_changed;
 }
 
-void mla_worker_run(mla_worker *w, mla_progress *progress, mla_result *result) {
+/* Line, folder and when to use it, each with a zero byte behind it. */
+static bool send_case(const mla_worker *w, const mla_subject *subject, const char *line) {
+    char *text = NULL;
+    const int length =
+        asprintf(&text, "%s%c%s%c%s", line, 0, subject->outputs ? subject->outputs : "", 0, subject->only_failing ? "failing" : "");
+    const bool sent = length >= 0 && mla_frame_send(w->socket, MLA_FRAME_CASE, text, (size_t)length);
+    free(text);
+    return sent;
+}
+
+void mla_worker_run(mla_worker *w, const mla_subject *subject, mla_progress *progress, mla_result *result) {
     const mla_status opened = w->pid ? mla_ok() : open_kernel(w);
     if (opened.code != MLA_OK) {
         result->verdict = mla_verdict_make(MLA_ERROR, opened.message);
         return;
     }
-    mla_reception reception = MLA_HUNG_UP;
-    if (mla_frame_send(w->socket, MLA_FRAME_CASE, result->case_line, strlen(result->case_line)))
-        reception = receive_result(w, progress, result);
+    const bool sent = send_case(w, subject, result->case_line);
+    const mla_reception reception = sent ? receive_result(w, progress, result) : MLA_HUNG_UP;
     if (reception != MLA_RECEIVED)
         result->verdict = give_up(w, reception);
     else if (is_spoilt(result))
