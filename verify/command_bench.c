@@ -100,7 +100,8 @@ static bool is_named(const mla_selection *s, const char *kernel) {
     return false;
 }
 
-static void bench_case(bench_run *b, const mla_case *test) {
+/* Of a case that a limit names, the machine's sgemm is measured beside it, and the oracle where the reference is. */
+static mla_status bench_case(bench_run *b, const mla_case *test) {
     const mla_selection *s = &b->selection;
     const bool with_oracle = is_named(s, "reference") && !is_named(s, "oracle");
     for (int k = 0; k < s->num_subjects; k++) {
@@ -110,6 +111,10 @@ static void bench_case(bench_run *b, const mla_case *test) {
     const char *line = b->results[b->report.num_results - 1].case_line;
     if (with_oracle && line && mla_speed_limited("oracle", line))
         bench_pair(b, &b->oracle, test, false);
+    mla_bench_device *host = &b->report.devices[MLA_SPACE_HOST];
+    if (!is_named(s, "reference") || !line || !mla_speed_limited("reference", line))
+        return mla_ok();
+    return mla_yardstick_again(b->oracle.handle.device, &host->yardstick);
 }
 
 /* Ratios of the fastest cold launches: whatever disturbs a machine only ever adds time. */
@@ -139,7 +144,7 @@ static mla_status run_all(bench_run *b) {
     TRY(measure_devices(b));
     mla_progress_begin(&b->progress, (int64_t)s->cases.count * s->num_subjects, s->quiet);
     for (int i = 0; i < s->cases.count; i++)
-        bench_case(b, &s->cases.cases[i]);
+        TRY(bench_case(b, &s->cases.cases[i]));
     mla_progress_clear(&b->progress);
     TRY(find_ratios(b));
     mla_bench_text_limits(b->text, &b->report);
