@@ -99,6 +99,8 @@ mla_status mla_selection_draw(mla_selection *s) {
         return mla_error(MLA_EINVAL, "--seed needs --random");
     if (s->random)
         TRY(mla_case_list_random(&s->cases, (int)s->random, s->seed));
+    if (s->cases.count == 0 && s->default_case)
+        TRY(mla_case_list_add(&s->cases, s->default_case));
     if (s->cases.count == 0)
         return mla_error(MLA_EINVAL, "no case to run: give --case, --cases or --random");
     return mla_ok();
@@ -123,7 +125,8 @@ mla_exit mla_selection_parse(mla_selection *s, int argc, char **argv, const mla_
     for (int option; (option = getopt_long(argc, argv, ":qh", options, NULL)) != -1;) {
         if (option == '?' || option == ':')
             return mla_option_error(option, argv);
-        const mla_status status = own && is_own(own, option) ? own->set(own->context, option, optarg) : mla_selection_set(s, option, optarg);
+        const mla_status status =
+            own && is_own(own, option) ? own->set(own->context, option, optarg) : mla_selection_set(s, option, optarg);
         if (status.code != MLA_OK)
             return mla_usage_error("%s", status.message);
         if (s->help)

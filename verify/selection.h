@@ -17,6 +17,7 @@ typedef struct mla_selection {
     bool seed_given, quiet, help;
     const char *json;                  /* NULL: none */
     const mla_worker_options *workers; /* NULL: kernels are opened in this process */
+    const char *default_case;          /* the case when none is given; NULL: there must be one */
 } mla_selection;
 
 /* Options that a command has beside those of the selection. `letters` are none of kcfrsjqh. */
@@ -34,10 +35,10 @@ extern const char mla_selection_help[];
 
 /* For a command with a list of options of its own: takes one that a selection has, by its letter. A failed status is a usage error. */
 mla_status mla_selection_set(mla_selection *selection, int letter, const char *value) MLA_CHECKED;
-/* After the last option: draws the random cases. There must be a case. */
+/* After the last option: draws the random cases. There must be a case, unless there is a default. */
 mla_status mla_selection_draw(mla_selection *selection) MLA_CHECKED;
 
-/* Reads argv into a zeroed selection; `own` may be NULL. Reports an error itself, as MLA_EXIT_USAGE; stops at --help. */
+/* Reads argv into a selection that is zeroed but for `workers` and `default_case`; `own` may be NULL. Reports an error itself, as MLA_EXIT_USAGE; stops at --help. */
 mla_exit mla_selection_parse(mla_selection *selection, int argc, char **argv, const mla_own_options *own);
 /* A kernel that exists but cannot run here stays closed: its cases are skipped. Reports an error itself, as MLA_EXIT_USAGE. */
 mla_exit mla_selection_open(mla_selection *selection);
