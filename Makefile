@@ -62,9 +62,10 @@ FUZZERS := $(patsubst tests/fuzz_%.c,$(ROOT)/fuzz/%,$(wildcard tests/fuzz_*.c))
 FUZZED_case := verify/case.c verify/contract_line.c verify/random.c $(addprefix ref/,status.c format.c kv.c contract.c problem.c)
 FUZZED_safetensors := verify/safetensors.c verify/output_file.c ref/status.c
 EXAMPLES := $(patsubst gpu/%.c,$(B)/%.so,$(wildcard gpu/example_*.c))
+MUTANTS := $(if $(HAVE_BOOST),$(patsubst tests/mutants/%.patch,$(B)/mutants/%.so,$(wildcard tests/mutants/*.patch)))
 FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
 
-.PHONY: all found verify check test unit cli asan ubsan sanitized fuzz tidy format format-check inspect help clean
+.PHONY: all found verify check test unit cli mutants mutants-build asan ubsan sanitized fuzz tidy format format-check inspect help clean
 .SECONDARY:
 
 all: found $(B)/mla-verify $(EXAMPLES) ## build mla-verify with whatever this machine has
@@ -90,6 +91,7 @@ check: all unit ## unit tests and the smoke cases: under a minute
 
 test: all unit cli ## everything
 	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) $(TEST_CASES)
+	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --quiet --kernel $(if $(HAVE_BOOST),splitk@host:cdna3,reference)
 
 unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 	@test -n "$(TESTS)" || { echo "unit tests need libcriterion-dev: run 'make deps'" >&2; exit 1; }
@@ -116,6 +118,13 @@ fuzz: $(FUZZERS) ## libFuzzer over case lines and tensor files
 	  echo "fuzz $$name: $$(tail -n 1 $(ROOT)/fuzz/$$name.log)"; done
 
 TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
+
+# ---- mutants -------------------------------------------------------------------------------------------------------------------------------
+mutants: mutants-build ## planted bugs: does the gate notice every one of them, and nothing else?
+	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --kernel splitk@host:cdna3 --dir $(B)/mutants
+
+mutants-build: all $(MUTANTS) ## the split-K kernel with each patch of tests/mutants, as plug-ins
+	@test -n "$(MUTANTS)" || { echo "mutants need host execution: run 'make deps'" >&2; exit 1; }
 
 # ---- checks ------------------------------------------------------------------------------------------------------------------------------------
 tidy: ## clang-tidy over the C sources
@@ -161,6 +170,15 @@ $(B)/gpu/kernels_%.o: gpu/kernels.hip
 $(B)/example_%.so: gpu/example_%.c
 	$(BEGIN)
 	$(Q)$(CC) -std=c11 $(OPT) -g $(WARN) -ffp-contract=off -fPIC -fvisibility=hidden -MMD -MP -shared -o $@ $< -lm
+
+# What a mutant does not change. Its linker takes what it needs.
+$(B)/mutants/unchanged.a: $(REF_OBJ) $(GPU_OBJ) $(filter-out $(B)/gpu/kernels_%.o,$(HOST_OBJ))
+	$(BEGIN)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(B)/mutants/%.so: tests/mutants/%.patch $(B)/mutants/unchanged.a tests/build_mutant.sh tests/mutant_plugin.c $(DEVICE_SRC) gpu/plan.c gpu/splitk.c
+	$(BEGIN)
+	$(Q)CC="$(CC)" CXX="$(CXX)" tests/build_mutant.sh $< $(B)/mutants/unchanged.a $@
 
 $(B)/tests/%: $(B)/tests/%.o $(SUPPORT_OBJ) $(SUITE_OBJ)
 	$(BEGIN)
