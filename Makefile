@@ -117,8 +117,6 @@ fuzz: $(FUZZERS) ## libFuzzer over case lines and tensor files
 	    2>$(ROOT)/fuzz/$$name.log || { tail -n 40 $(ROOT)/fuzz/$$name.log; exit 1; }; \
 	  echo "fuzz $$name: $$(tail -n 1 $(ROOT)/fuzz/$$name.log)"; done
 
-TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
-
 # ---- mutants -------------------------------------------------------------------------------------------------------------------------------
 mutants: mutants-build ## planted bugs: does the gate notice every one of them, and nothing else?
 	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --kernel splitk@host:cdna3 --dir $(B)/mutants
@@ -127,6 +125,7 @@ mutants-build: all $(MUTANTS) ## the split-K kernel with each patch of tests/mut
 	@test -n "$(MUTANTS)" || { echo "mutants need host execution: run 'make deps'" >&2; exit 1; }
 
 # ---- checks ------------------------------------------------------------------------------------------------------------------------------------
+TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
 tidy: ## clang-tidy over the C sources
 	@printf '%s\n' $(wildcard ref/*.c gpu/*.c verify/*.c) | xargs -P $(JOBS) -I{} sh -c 'clang-tidy --quiet {} -- $(TIDY_FLAGS) 2>/dev/null || { echo "clang-tidy: {}"; exit 1; }'
 
