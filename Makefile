@@ -51,7 +51,7 @@ HOST_ENGINES := cdna3 cdna4 mma
 REF_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard ref/*.c))
 GPU_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out gpu/example_%.c,$(wildcard gpu/*.c))) $(B)/gpu/device_images.o
 HOST_OBJ := $(if $(HAVE_BOOST),$(patsubst %.cpp,$(B)/%.o,$(wildcard gpu/*.cpp)) $(HOST_ENGINES:%=$(B)/gpu/kernels_%.o))
-VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard verify/*.c)))
+VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard verify/*.c))) $(B)/verify/report_html_files.o
 SUITE_OBJ := $(REF_OBJ) $(GPU_OBJ) $(HOST_OBJ) $(VERIFY_OBJ)
 DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/mla_gpu.h ref/mla.h)
 AMD_IMAGES := $(if $(AMD_CLANG),$(AMD_ARCHS:%=$(ROOT)/gpu/%.co))
@@ -101,6 +101,7 @@ cli: all
 	@tests/cli.sh $(B)/mla-verify
 	@tests/shards.sh $(B)/mla-verify
 	@tests/golden.sh $(B)/mla-verify
+	@tests/html.sh $(B)/mla-verify
 
 asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kernels included
 	@$(MAKE) FLAVOUR=asan OPT=-O1 sanitized
@@ -165,6 +166,10 @@ $(B)/%.o: %.cpp
 $(B)/gpu/kernels_%.o: gpu/kernels.hip
 	$(BEGIN)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(OPT:-O3=-O2) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
+
+$(B)/verify/report_html_files.o: verify/report_html_files.S verify/report_html.css verify/report_html.js
+	$(BEGIN)
+	$(Q)$(CC) -c -o $@ $<
 
 $(B)/example_%.so: gpu/example_%.c
 	$(BEGIN)

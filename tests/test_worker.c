@@ -246,7 +246,7 @@ Test(wire, a_malformed_result_is_refused) {
     size_t bytes;
     char *packed = mla_result_pack(&sent, &bytes);
     mla_verdict *verdict = (mla_verdict *)packed; /* comes first */
-    cr_expect_eq(bytes, mla_result_packed_bytes(2));
+    cr_expect_eq(bytes, mla_result_packed_bytes(2, false));
     cr_expect_not(mla_result_unpack(packed, bytes - 1, &got));
     cr_expect_not(mla_result_unpack(packed, 3, &got));
     verdict->status = MLA_VERDICT_STATUSES;

@@ -2,10 +2,12 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../ref/try.h"
 #include "contract_line.h"
 #include "golden.h"
+#include "output_file.h"
 #include "report.h"
 #include "selection.h"
 #include "slabs.h"
@@ -20,6 +22,7 @@ static const char help[] =
     "                   lse [queries, heads], F32, by the case's convention; it may be left out\n"
     "  --contract LINE  what the kernel's arithmetic declares, e.g. 'p=fp8 p_scale=256' (default: the golden file's contract)\n"
     "  --json FILE      results as JSON; '-' is standard output, and the text then goes to standard error\n"
+    "  --html FILE      results as one page with pictures of the errors, for a browser; '-' as for --json\n"
     "  -q, --quiet      print only failures, errors and the summary\n"
     "  -h, --help       this text\n"
     "\n"
@@ -27,10 +30,20 @@ static const char help[] =
 
 typedef struct check_options {
     mla_selection selection; /* quiet, help, json */
-    const char *golden, *result, *contract;
+    const char *golden, *result, *contract, *html;
 } check_options;
 
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
 static mla_status set_option(check_options *o, int letter, const char *value) {
+    if (letter == 'H') {
+        if (o->html)
+            return mla_error(MLA_EINVAL, "--html given twice");
+        o->html = value;
+        return mla_output_file_check(value);
+    }
     if (letter != 't')
         return mla_selection_set(&o->selection, letter, value);
     if (o->contract)
@@ -40,11 +53,9 @@ static mla_status set_option(check_options *o, int letter, const char *value) {
 }
 
 static mla_exit parse(check_options *o, int argc, char **argv) {
-    static const struct option options[] = {{"contract", required_argument, NULL, 't'},
-                                            {"json", required_argument, NULL, 'j'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"html", required_argument, NULL, 'H'}, {"contract", required_argument, NULL, 't'},
+                                            {"json", required_argument, NULL, 'j'}, {"quiet", no_argument, NULL, 'q'},
+                                            {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
     opterr = 0;
     for (int letter; (letter = getopt_long(argc, argv, ":qh", options, NULL)) != -1;) {
         if (letter == '?' || letter == ':')
@@ -55,6 +66,8 @@ static mla_exit parse(check_options *o, int argc, char **argv) {
         if (o->selection.help)
             return MLA_EXIT_PASSED;
     }
+    if (is_stdout(o->html) && is_stdout(o->selection.json))
+        return mla_usage_error("--json - and --html -: there is one standard output");
     if (argc - optind != 2)
         return mla_usage_error("expected two files, GOLDEN and RESULT (see mla-verify check --help)");
     o->golden = argv[optind];
@@ -93,6 +106,8 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
         return mla_ok();
     }
     TRY(mla_measure_init(&result->measure, &golden->problem));
+    if (o->html)
+        TRY(mla_measure_add_pictures(&result->measure, &golden->problem));
     mla_progress_begin(&progress, 1, o->selection.quiet);
     const mla_status status = mla_slabs_visit(&golden->problem, &golden->contract, &progress, compare_slab, &c);
     mla_progress_clear(&progress);
@@ -102,7 +117,8 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
 
 static mla_exit report(const check_options *o, const mla_result *result) {
     mla_reports reports;
-    mla_reports_begin(&reports, mla_selection_text(&o->selection), o->selection.json, o->selection.quiet);
+    mla_reports_begin(&reports, is_stdout(o->html) ? stderr : mla_selection_text(&o->selection), o->selection.json, o->selection.quiet);
+    reports.html_path = o->html;
     mla_reports_add(&reports, result);
     return mla_reports_end(&reports);
 }

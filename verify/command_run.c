@@ -25,6 +25,7 @@ static const char own_help[] =
     "  --save-failing DIR  of a case that fails, write a golden file and the outputs there\n"
     "  --shrink         look for the smallest case that fails like one that does (at most 100 trials and 2 minutes each)\n"
     "  --junit FILE     results as JUnit XML; '-' as for --json\n"
+    "  --html FILE      results as one page with pictures of the errors, for a browser; '-' as for --json\n"
     "  --resume JOURNAL note every result there when it is finished, and do not repeat what is there already\n"
     "  --shard I/N      only part I (0 .. N-1) of the cases, dealt so that all parts take about as long: mla-verify merge joins their "
     "reports\n"
@@ -40,8 +41,8 @@ typedef struct run_options {
     mla_selection selection;
     mla_worker_options workers;
     mla_shard shard;
-    const char *outputs, *failing, *resume, *junit; /* NULL: none */
-    char *json_path, *journal_path, *junit_path;    /* names of this shard's files, owned */
+    const char *outputs, *failing, *resume, *junit, *html;   /* NULL: none */
+    char *json_path, *journal_path, *junit_path, *html_path; /* names of this shard's files, owned */
     bool in_process, shrink;
 } run_options;
 
@@ -118,8 +119,10 @@ static bool is_stdout(const char *path) {
 
 static mla_exit run(const run_options *o) {
     running r = {.options = o, .journal.file = -1};
-    mla_reports_begin(&r.reports, is_stdout(o->junit) ? stderr : mla_selection_text(&o->selection), o->selection.json, o->selection.quiet);
+    mla_reports_begin(&r.reports, is_stdout(o->junit) || is_stdout(o->html) ? stderr : mla_selection_text(&o->selection), o->selection.json,
+                      o->selection.quiet);
     r.reports.junit_path = o->junit_path;
+    r.reports.html_path = o->html_path;
     if (r.reports.status.code == MLA_OK)
         r.reports.status = prepare(&r);
     if (r.reports.status.code == MLA_OK && mla_reports_describe(&r.reports, describe(o)))
@@ -172,6 +175,8 @@ static mla_status set_option(void *context, int option, const char *value) {
         return set_file("--resume", value, &o->resume);
     case 'x':
         return set_file("--junit", value, &o->junit);
+    case 'H':
+        return set_file("--html", value, &o->html);
     default:
         o->in_process = true;
         return mla_ok();
@@ -193,17 +198,19 @@ static mla_status finish_options(run_options *o) {
     mla_selection *s = &o->selection;
     if (o->outputs && o->failing)
         return mla_error(MLA_EINVAL, "--save-outputs and --save-failing: outputs go to one folder");
-    if (is_stdout(s->json) && is_stdout(o->junit))
-        return mla_error(MLA_EINVAL, "--json - and --junit -: there is one standard output");
+    if (is_stdout(s->json) + is_stdout(o->junit) + is_stdout(o->html) > 1)
+        return mla_error(MLA_EINVAL, "more than one of --json, --junit and --html is '-': there is one standard output");
     if (o->shard.count == 0)
         TRY(mla_shard_from_environment(&o->shard));
     TRY(name_file(o, "--json", s->json, &o->json_path));
     TRY(name_file(o, "--resume", o->resume, &o->journal_path));
     TRY(name_file(o, "--junit", o->junit, &o->junit_path));
+    TRY(name_file(o, "--html", o->html, &o->html_path));
     s->json = o->json_path;
     for (int k = 0; k < s->num_subjects; k++) {
         s->subjects[k].outputs = o->outputs ? o->outputs : o->failing;
         s->subjects[k].only_failing = !o->outputs;
+        s->subjects[k].pictures = o->html;
     }
     s->workers = o->in_process ? NULL : &o->workers;
     return mla_ok();
@@ -217,6 +224,7 @@ static mla_exit parse(run_options *o, int argc, char **argv) {
                                             {"shrink", no_argument, NULL, 'm'},
                                             {"shard", required_argument, NULL, 'S'},
                                             {"junit", required_argument, NULL, 'x'},
+                                            {"html", required_argument, NULL, 'H'},
                                             {"resume", required_argument, NULL, 'u'}};
     const mla_own_options own = {.list = options, .count = sizeof options / sizeof *options, .set = set_option, .context = o};
     const mla_exit code = mla_selection_parse(&o->selection, argc, argv, &own);
@@ -241,5 +249,6 @@ mla_exit mla_command_run(int argc, char **argv) {
     free(options.json_path);
     free(options.journal_path);
     free(options.junit_path);
+    free(options.html_path);
     return code;
 }

@@ -29,7 +29,9 @@ static bool grade(mla_subject *subject, const char *line) {
     mla_progress progress = {.notify = report_alive};
     const char *folder = line + strlen(line) + 1;
     subject->outputs = *folder ? folder : NULL;
-    subject->only_failing = *(folder + strlen(folder) + 1) != '\0';
+    const char *when = folder + strlen(folder) + 1;
+    subject->only_failing = *when;
+    subject->pictures = *(when + strlen(when) + 1);
     const mla_status status = mla_case_parse(line, &test);
     if (status.code == MLA_OK)
         mla_run_case(subject, &test, &progress, &result);

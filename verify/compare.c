@@ -23,9 +23,21 @@ mla_status mla_measure_init(mla_measure *measure, const mla_problem *problem) {
     return measure->sequences ? mla_ok() : mla_error(MLA_ENOMEM, "no memory to measure %d sequences", problem->batch);
 }
 
+mla_status mla_measure_add_pictures(mla_measure *measure, const mla_problem *problem) {
+    const int64_t rows = problem->total_q * problem->heads;
+    measure->pictures = calloc(1, sizeof *measure->pictures);
+    if (!measure->pictures)
+        return mla_error(MLA_ENOMEM, "no memory for pictures");
+    measure->pictures->rows_per_band = rows > MLA_BANDS ? (rows + MLA_BANDS - 1) / MLA_BANDS : 1;
+    measure->pictures->bands = (int32_t)((rows + measure->pictures->rows_per_band - 1) / measure->pictures->rows_per_band);
+    return mla_ok();
+}
+
 void mla_measure_free(mla_measure *measure) {
     free(measure->sequences);
+    free(measure->pictures);
     measure->sequences = NULL;
+    measure->pictures = NULL;
 }
 
 int64_t mla_counts_wrong(const mla_counts *counts) {
@@ -125,6 +137,39 @@ static void count(mla_counts *counts, mla_fault fault) {
     counts->outside += fault == MLA_FAULT_OUTSIDE;
 }
 
+/* ---- pictures ---------------------------------------------------------------------------------------------------------------------- */
+
+static int octave(double x, int lowest, int octaves) {
+    int exponent; /* 2^(exponent - 1) <= x < 2^exponent */
+    frexp(x, &exponent);
+    const int i = x > 0 ? exponent - 1 - lowest : 0;
+    return i < 0 ? 0 : i < octaves ? i : octaves - 1;
+}
+
+static void draw_place(mla_pictures *pictures, const mla_sample *s) {
+    const int64_t row = s->index / MLA_HEAD_DIM_V, block = s->place.column / (MLA_HEAD_DIM_V / MLA_BLOCKS);
+    double *worst = &pictures->worst[row / pictures->rows_per_band][block];
+    *worst = fmax(*worst, s->err_over_bound);
+}
+
+static void draw_error(mla_pictures *pictures, const mla_sample *s) {
+    if (!(s->abs > 0))
+        return;
+    const int error = octave(s->ulp, MLA_ERROR_LOWEST, MLA_ERROR_OCTAVES);
+    pictures->density[error][octave(fabs(s->exact) / s->abs, MLA_SHARE_LOWEST, MLA_SHARE_OCTAVES)]++;
+}
+
+static void merge_pictures(mla_pictures *to, const mla_pictures *from) {
+    for (int band = 0; band < to->bands; band++)
+        for (int block = 0; block < MLA_BLOCKS; block++)
+            to->worst[band][block] = fmax(to->worst[band][block], from->worst[band][block]);
+    for (int error = 0; error < MLA_ERROR_OCTAVES; error++)
+        for (int share = 0; share < MLA_SHARE_OCTAVES; share++)
+            to->density[error][share] += from->density[error][share];
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------------------------- */
+
 static void add_counts(mla_counts *to, const mla_counts *from) {
     to->total += from->total;
     to->unwritten += from->unwritten;
@@ -167,7 +212,11 @@ static void compare_element(const comparison *c, int64_t r, mla_place place, mla
         part->max_cond_ulp = fmax(part->max_cond_ulp, fabs(s.got - s.exact) / mla_ulp(format, s.abs));
         part->max_err_over_bound = fmax(part->max_err_over_bound, s.err_over_bound);
         keep_more_ulp(&part->worst_ulp, &s);
+        if (part->pictures)
+            draw_error(part->pictures, &s);
     }
+    if (part->pictures)
+        draw_place(part->pictures, &s);
     keep_worse(&part->worst, &s);
     count(&part->out, s.fault);
 }
@@ -228,11 +277,18 @@ static void merge(mla_measure *to, const mla_measure *from) {
     keep_more_ulp(&to->worst_ulp, &from->worst_ulp);
     for (int bin = 0; bin < MLA_ULP_BINS; bin++)
         to->ulp_histogram[bin] += from->ulp_histogram[bin];
+    if (to->pictures)
+        merge_pictures(to->pictures, from->pictures);
 }
 
 /* One query token: its rows share a sequence. */
 static void compare_token(const comparison *c, int64_t token, mla_measure *measure) {
     mla_measure part = {0};
+    mla_pictures pictures;
+    if (measure->pictures) {
+        pictures = (mla_pictures){.rows_per_band = measure->pictures->rows_per_band};
+        part.pictures = &pictures;
+    }
     for (int32_t head = 0; head < c->problem->heads; head++)
         compare_row(c, token * c->problem->heads + head, &part);
     int32_t sequence = mla_sequence_of(c->problem, c->truth->first_token + token);

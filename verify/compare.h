@@ -42,6 +42,22 @@ typedef struct mla_counts {
 
 #define MLA_ULP_BINS 512 /* 8 equal steps in every octave from 2^-24 up; bin 0 holds everything below, the last everything above */
 
+/* What pictures are drawn from: where errors lie, and how they go with cancellation. Octave i of n from 2^k is [2^(k+i), 2^(k+i+1)); the first holds all
+ * below as well, the last all above. */
+#define MLA_BANDS 64
+#define MLA_BLOCKS 16 /* of 32 columns */
+#define MLA_SHARE_OCTAVES 24
+#define MLA_SHARE_LOWEST (-24)
+#define MLA_ERROR_OCTAVES 40
+#define MLA_ERROR_LOWEST (-16)
+
+typedef struct mla_pictures {
+    int64_t rows_per_band;                                 /* a band is that many rows, the last perhaps fewer */
+    int32_t bands;                                         /* at most MLA_BANDS */
+    double worst[MLA_BANDS][MLA_BLOCKS];                   /* largest |e| / B; infinity where an element is unwritten or an anomaly */
+    int64_t density[MLA_ERROR_OCTAVES][MLA_SHARE_OCTAVES]; /* finite elements with A > 0, by ulp error and by |O| / A */
+} mla_pictures;
+
 typedef struct mla_measure {
     mla_counts out, lse;
     int64_t rows, empty_rows, hull_rows;
@@ -55,10 +71,13 @@ typedef struct mla_measure {
     int64_t ulp_histogram[MLA_ULP_BINS];    /* finite elements */
     mla_counts *sequences;                  /* [batch + 1], elements of out and lse by sequence; the last is padding */
     int32_t batch;
+    mla_pictures *pictures; /* NULL unless asked for */
 } mla_measure;
 
 /* Zeroes, and allocates `sequences`; free with mla_measure_free. */
 mla_status mla_measure_init(mla_measure *measure, const mla_problem *problem) MLA_CHECKED;
+/* Asks for pictures: after mla_measure_init, before any comparison. */
+mla_status mla_measure_add_pictures(mla_measure *measure, const mla_problem *problem) MLA_CHECKED;
 void mla_measure_free(mla_measure *measure);
 
 /*

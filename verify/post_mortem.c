@@ -30,6 +30,7 @@ static bool still_fails(void *context, const mla_case *test) {
 static void shrink(const mla_subject *subject, mla_progress *progress, mla_result *result) {
     suspect s = {.subject = *subject, .status = result->verdict.status, .progress = progress};
     s.subject.outputs = NULL;
+    s.subject.pictures = false;
     if (s.status == MLA_FAILED || s.status == MLA_CRASHED)
         result->smallest = mla_shrink(result->test, (mla_shrink_limits){TRIALS, SECONDS}, still_fails, &s);
 }

@@ -33,6 +33,8 @@ typedef struct mla_text_style {
 mla_text_style mla_text_style_for(FILE *stream, bool quiet);
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result);
 void mla_text_summary(FILE *stream, mla_text_style style, const mla_summary *summary);
+/* What repeats a result in a shell. `golden` is of `check`, otherwise NULL. Allocated; free(). NULL: out of memory. */
+char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden);
 /* `word` as one word of a POSIX shell: as it is where that is safe, else in single quotes. Allocated; free(). NULL: out of memory. */
 char *mla_shell_quote(const char *word);
 
@@ -66,6 +68,21 @@ void mla_json_free(struct cJSON *report); /* NULL is allowed */
 /* Of a JSON report: a suite a kernel, a test case a case; FAILED is a failure with the text report, CRASHED, TIMEOUT and ERROR are errors. free(); NULL: out of memory. */
 char *mla_junit_print(const struct cJSON *report);
 
+/* ---- HTML (report_html.c) ----------------------------------------------------------------------------------------------------------- */
+
+/* Pictures of results, for the page. Those of the first results alone: of some hundred that passed, and twice as many that did not. */
+typedef struct mla_html_album {
+    char **pictures; /* [count] by place in the report's "cases"; NULL: none */
+    int32_t count, good, bad;
+} mla_html_album;
+
+/* The result will be at that place in "cases". False: out of memory. */
+bool mla_html_album_add(mla_html_album *album, int32_t place, const mla_result *result);
+void mla_html_album_free(mla_html_album *album);
+
+/* Of a JSON report: one page that needs no other file and no network. free(); NULL: out of memory. */
+char *mla_html_print(const struct cJSON *report, const mla_summary *summary, const mla_html_album *album);
+
 /* ---- all, of a whole command (reports.c) ------------------------------------------------------------------------------------------ */
 
 typedef struct mla_reports {
@@ -73,9 +90,10 @@ typedef struct mla_reports {
     mla_text_style style;
     mla_summary summary;
     struct cJSON *json;
-    const char *json_path, *junit_path; /* NULL: none */
-    mla_journal *journal;               /* NULL: none */
-    mla_status status;                  /* of the reports themselves */
+    const char *json_path, *junit_path, *html_path; /* NULL: none */
+    mla_html_album album;
+    mla_journal *journal; /* NULL: none */
+    mla_status status;    /* of the reports themselves */
 } mla_reports;
 
 void mla_reports_begin(mla_reports *reports, FILE *text, const char *json_path, bool quiet);

@@ -5,67 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "markup.h"
 #include "report.h"
-
-/* ---- text in XML 1.0 --------------------------------------------------------------------------------------------------------------------- */
-
-/* The code point at `text` and its bytes; 0xFFFD, one byte, where there is no well-formed UTF-8. */
-static uint32_t decode(const unsigned char *text, int *bytes) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const int length = *text < 0x80 ? 1 : *text >> 5 == 6 ? 2 : *text >> 4 == 14 ? 3 : *text >> 3 == 30 ? 4 : 0;
-    uint32_t code = length > 1 ? *text & (0xFFu >> (length + 1)) : *text;
-    for (int i = 1; i < length; i++) {
-        if (text[i] >> 6 != 2) {
-            *bytes = 1;
-            return 0xFFFD;
-        }
-        code = code << 6 | (text[i] & 63);
-    }
-    *bytes = length > 0 ? length : 1;
-    if (length > 0 && code >= least[length])
-        return code;
-    *bytes = 1;
-    return 0xFFFD;
-}
-
-static bool is_allowed(uint32_t code) {
-    return code == '\t' || code == '\n' || (code >= 0x20 && code < 0xD800) || (code >= 0xE000 && code < 0xFFFE) ||
-           (code >= 0x10000 && code < 0x110000);
-}
-
-static const char *escape_of(uint32_t code, bool attribute) {
-    switch (code) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
-    case '\n':
-        return attribute ? "&#10;" : NULL;
-    case '\t':
-        return attribute ? "&#9;" : NULL;
-    default:
-        return is_allowed(code) && code != 0xFFFD ? NULL : "\xEF\xBF\xBD";
-    }
-}
-
-static void put_text(FILE *xml, const char *text, bool attribute) {
-    int bytes;
-    for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c += bytes) {
-        const char *escape = escape_of(decode(c, &bytes), attribute);
-        if (escape)
-            fputs(escape, xml);
-        else
-            fwrite(c, 1, (size_t)bytes, xml);
-    }
-}
 
 static void put_attribute(FILE *xml, const char *name, const char *value) {
     fprintf(xml, " %s=\"", name);
-    put_text(xml, value, true);
+    mla_markup_text(xml, value, true);
     fputc('"', xml);
 }
 
@@ -117,7 +62,7 @@ static void put_outcome(FILE *xml, const cJSON *result) {
     if (status != MLA_SKIPPED)
         put_attribute(xml, "type", mla_json_text(result, "status"));
     fputc('>', xml);
-    put_text(xml, mla_json_text(result, "text"), false);
+    mla_markup_text(xml, mla_json_text(result, "text"), false);
     fprintf(xml, "</%s>\n", element);
 }
 

@@ -151,30 +151,30 @@ static void print_worst(FILE *stream, const char *label, const mla_sample *s, si
     fputc('\n', stream);
 }
 
-static void print_run(FILE *stream, const char *label, const char *kernel, const char *line) {
-    char *quoted_kernel = mla_shell_quote(kernel), *quoted_line = mla_shell_quote(line);
-    if (quoted_kernel && quoted_line)
-        fprintf(stream, INDENT "%s: mla-verify run --kernel %s --case %s\n", label, quoted_kernel, quoted_line);
+char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden) {
+    char *quoted_kernel = mla_shell_quote(kernel), *quoted = mla_shell_quote(golden ? golden : case_line), *command = NULL;
+    int length = -1;
+    if (quoted_kernel && quoted && golden)
+        length = asprintf(&command, "mla-verify check %s %s", quoted, quoted_kernel);
+    else if (quoted_kernel && quoted)
+        length = asprintf(&command, "mla-verify run --kernel %s --case %s", quoted_kernel, quoted);
     free(quoted_kernel);
-    free(quoted_line);
+    free(quoted);
+    return length < 0 ? NULL : command;
 }
 
-static void print_check(FILE *stream, const char *golden, const char *outputs) {
-    char *first = mla_shell_quote(golden), *second = mla_shell_quote(outputs);
-    if (first && second)
-        fprintf(stream, INDENT "repeat: mla-verify check %s %s\n", first, second);
-    free(first);
-    free(second);
+static void print_command(FILE *stream, const char *label, const char *kernel, const char *line, const char *golden) {
+    char *command = mla_repeat_command(kernel, line, golden);
+    if (command)
+        fprintf(stream, INDENT "%s: %s\n", label, command);
+    free(command);
 }
 
 /* What can be done about it. */
 static void print_commands(FILE *stream, const mla_result *result) {
-    if (result->golden)
-        print_check(stream, result->golden, result->kernel);
-    else
-        print_run(stream, "repeat", result->kernel, result->case_line ? result->case_line : "");
+    print_command(stream, "repeat", result->kernel, result->case_line ? result->case_line : "", result->golden);
     if (result->smallest)
-        print_run(stream, "smallest", result->kernel, result->smallest);
+        print_command(stream, "smallest", result->kernel, result->smallest, NULL);
     if (result->kept)
         fprintf(stream, INDENT "kept: %s\n", result->kept);
 }

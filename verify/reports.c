@@ -1,3 +1,4 @@
+#include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,9 @@ bool mla_reports_add(mla_reports *reports, const mla_result *result) {
     mla_text_result(reports->text, reports->style, result);
     if (item && reports->journal && reports->status.code == MLA_OK)
         reports->status = mla_journal_add(reports->journal, item);
+    const int32_t place = cJSON_GetArraySize(cJSON_GetObjectItem(reports->json, "cases"));
+    if (reports->html_path && reports->status.code == MLA_OK && !mla_html_album_add(&reports->album, place, result))
+        reports->status = no_memory();
     return keep(reports, item);
 }
 
@@ -51,6 +55,8 @@ static mla_status write_file(const char *path, char *text) {
 static mla_status write_files(const mla_reports *reports) {
     if (reports->json_path)
         TRY(write_file(reports->json_path, mla_json_print(reports->json, &reports->summary)));
+    if (reports->html_path)
+        TRY(write_file(reports->html_path, mla_html_print(reports->json, &reports->summary, &reports->album)));
     return reports->junit_path ? write_file(reports->junit_path, mla_junit_print(reports->json)) : mla_ok();
 }
 
@@ -60,6 +66,7 @@ mla_exit mla_reports_end(mla_reports *reports) {
         reports->status = write_files(reports);
     }
     mla_json_free(reports->json);
+    mla_html_album_free(&reports->album);
     if (reports->status.code != MLA_OK)
         return mla_usage_error("%s", reports->status.message);
     return mla_finish_stdout(mla_summary_exit(&reports->summary));

@@ -42,7 +42,9 @@ static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_m
     const mla_problem *p = &l->inputs.problem;
     const mla_contract contract = mla_kernel_contract(l->kernel, p);
     comparison c = {l, measure};
-    const mla_status status = mla_measure_init(measure, p);
+    mla_status status = mla_measure_init(measure, p);
+    if (status.code == MLA_OK && l->subject->pictures)
+        status = mla_measure_add_pictures(measure, p);
     return status.code == MLA_OK ? mla_slabs_visit(p, &contract, progress, compare_slab, &c) : status;
 }
 

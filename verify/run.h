@@ -15,6 +15,7 @@ typedef struct mla_subject {
     struct mla_worker *worker; /* the process that has it open; NULL: this one */
     const char *outputs;       /* folder that its outputs are written to, for `check`; NULL: none */
     bool only_failing;         /* only those of cases that FAILED */
+    bool pictures;             /* its measures have them */
 } mla_subject;
 
 typedef struct mla_result {

@@ -83,24 +83,25 @@ mla_reception mla_frame_receive(int socket, size_t most, double seconds, mla_fra
 
 /* ---- results ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Followed, where measured, by the measure's sequences. */
+/* Followed, where measured, by the measure's sequences, and then by its pictures, if any. */
 typedef struct packed_result {
     mla_verdict verdict;
     mla_integrity integrity;
     mla_measure measure;
-    uint8_t measured;
+    uint8_t measured, pictured;
 } packed_result;
 
 static size_t sequence_bytes(int32_t batch) {
     return ((size_t)batch + 1) * sizeof(mla_counts);
 }
 
-size_t mla_result_packed_bytes(int32_t batch) {
-    return sizeof(packed_result) + sequence_bytes(batch);
+size_t mla_result_packed_bytes(int32_t batch, bool pictures) {
+    return sizeof(packed_result) + sequence_bytes(batch) + (pictures ? sizeof(mla_pictures) : 0);
 }
 
 void *mla_result_pack(const mla_result *result, size_t *bytes) {
-    *bytes = result->measured ? mla_result_packed_bytes(result->measure.batch) : sizeof(packed_result);
+    const mla_measure *m = &result->measure;
+    *bytes = result->measured ? mla_result_packed_bytes(m->batch, m->pictures != NULL) : sizeof(packed_result);
     packed_result *packed = calloc(1, *bytes);
     if (!packed)
         return NULL;
@@ -108,9 +109,14 @@ void *mla_result_pack(const mla_result *result, size_t *bytes) {
     packed->integrity = result->integrity;
     packed->measured = result->measured;
     if (result->measured) {
-        packed->measure = result->measure;
+        char *arrays = (char *)(packed + 1);
+        packed->measure = *m;
         packed->measure.sequences = NULL;
-        memcpy(packed + 1, result->measure.sequences, sequence_bytes(result->measure.batch));
+        packed->measure.pictures = NULL;
+        packed->pictured = m->pictures != NULL;
+        memcpy(arrays, m->sequences, sequence_bytes(m->batch));
+        if (m->pictures)
+            memcpy(arrays + sequence_bytes(m->batch), m->pictures, sizeof *m->pictures);
     }
     return packed;
 }
@@ -120,27 +126,43 @@ static bool is_text(const char *text, size_t size) {
 }
 
 static bool is_well_formed(const packed_result *p, size_t bytes, int32_t batch) {
-    const size_t expected = p->measured ? mla_result_packed_bytes(batch) : sizeof *p;
-    return p->measured <= 1 && bytes == expected && (!p->measured || p->measure.batch == batch) &&
+    const size_t expected = p->measured ? mla_result_packed_bytes(batch, p->pictured) : sizeof *p;
+    return p->measured <= 1 && p->pictured <= 1 && bytes == expected && (!p->measured || p->measure.batch == batch) &&
            (unsigned)p->verdict.status < MLA_VERDICT_STATUSES && is_text(p->verdict.reason, sizeof p->verdict.reason) &&
            is_text(p->integrity.guard_touched, MLA_BUFFER_NAME) && is_text(p->integrity.input_changed, MLA_BUFFER_NAME);
 }
 
+/* Bands are what rows are shared out to: a picture of others would be drawn outside itself. */
+static bool is_drawable(const mla_pictures *p) {
+    return p->bands >= 0 && p->bands <= MLA_BANDS && p->rows_per_band > 0;
+}
+
+static bool unpack_arrays(const char *arrays, packed_result *packed) {
+    mla_measure *m = &packed->measure;
+    const size_t bytes = sequence_bytes(m->batch);
+    m->sequences = malloc(bytes);
+    m->pictures = packed->pictured ? malloc(sizeof *m->pictures) : NULL;
+    if (m->sequences)
+        memcpy(m->sequences, arrays, bytes);
+    if (m->pictures)
+        memcpy(m->pictures, arrays + bytes, sizeof *m->pictures);
+    if (m->sequences && (!packed->pictured || (m->pictures && is_drawable(m->pictures))))
+        return true;
+    mla_measure_free(m);
+    return false;
+}
+
 bool mla_result_unpack(const void *data, size_t bytes, mla_result *result) {
     packed_result packed;
-    mla_counts *sequences = NULL;
     if (bytes < sizeof packed)
         return false;
     memcpy(&packed, data, sizeof packed);
+    packed.measure.sequences = NULL;
+    packed.measure.pictures = NULL;
     if (!is_well_formed(&packed, bytes, result->test->batch))
         return false;
-    if (packed.measured) {
-        sequences = malloc(bytes - sizeof packed);
-        if (!sequences)
-            return false;
-        memcpy(sequences, (const char *)data + sizeof packed, bytes - sizeof packed);
-    }
-    packed.measure.sequences = sequences;
+    if (packed.measured && !unpack_arrays((const char *)data + sizeof packed, &packed))
+        return false;
     result->verdict = packed.verdict;
     result->integrity = packed.integrity;
     result->measure = packed.measure;

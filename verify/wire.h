@@ -9,9 +9,9 @@
 
 typedef enum mla_frame_kind {
     MLA_FRAME_OPENED = 1, /* worker: mla_status of opening its kernel */
-    MLA_FRAME_CASE,       /* verifier: a case's line, the folder for its outputs, "failing" or nothing: three strings */
-    MLA_FRAME_ALIVE,      /* worker: double, the share of the case that is done */
-    MLA_FRAME_RESULT      /* worker: a packed mla_result */
+    MLA_FRAME_CASE,  /* verifier: a case's line, the folder for its outputs, "failing" or nothing, "pictures" or nothing: four strings */
+    MLA_FRAME_ALIVE, /* worker: double, the share of the case that is done */
+    MLA_FRAME_RESULT /* worker: a packed mla_result */
 } mla_frame_kind;
 
 typedef struct mla_frame {
@@ -32,8 +32,8 @@ bool mla_frame_send(int socket, mla_frame_kind kind, const void *data, size_t by
 /* Waits `seconds` for the whole frame; 0: for ever. free() frame->data, NULL unless received. */
 mla_reception mla_frame_receive(int socket, size_t most, double seconds, mla_frame *frame);
 
-/* Bytes of a packed result of a case of `batch` sequences, at most. */
-size_t mla_result_packed_bytes(int32_t batch);
+/* Bytes of a packed result of a case of `batch` sequences, at most; `pictures`: its measure may have them. */
+size_t mla_result_packed_bytes(int32_t batch, bool pictures);
 /* What a grading found: verdict, integrity, measure. Allocated; free(). NULL: out of memory. */
 void *mla_result_pack(const mla_result *result, size_t *bytes);
 /* Into a result whose test, kernel and case_line are set. False: malformed or out of memory, and the result is as it was. */

@@ -138,12 +138,12 @@ static mla_status open_kernel(mla_worker *w) {
 /* ---- cases ---------------------------------------------------------------------------------------------------------------------------------- */
 
 /* The next answer but signs of life. */
-static mla_reception receive_result(mla_worker *w, mla_progress *progress, mla_result *result) {
+static mla_reception receive_result(mla_worker *w, bool pictures, mla_progress *progress, mla_result *result) {
     for (;;) {
         mla_frame frame;
         double share = 0;
         const mla_reception reception =
-            mla_frame_receive(w->socket, mla_result_packed_bytes(result->test->batch), w->options.timeout, &frame);
+            mla_frame_receive(w->socket, mla_result_packed_bytes(result->test->batch, pictures), w->options.timeout, &frame);
         bool understood = reception == MLA_RECEIVED;
         if (understood && frame.kind == MLA_FRAME_ALIVE && frame.bytes == sizeof share) {
             memcpy(&share, frame.data, sizeof share);
@@ -164,11 +164,11 @@ static bool is_spoilt(const mla_result *result) {
     return result->verdict.status == MLA_ERROR || *result->integrity.guard_touched || *result->integrity.input_changed;
 }
 
-/* Line, folder and when to use it, each with a zero byte behind it. */
+/* Line, folder, when to use it and whether to draw, each with a zero byte behind it. */
 static bool send_case(const mla_worker *w, const mla_subject *subject, const char *line) {
     char *text = NULL;
-    const int length =
-        asprintf(&text, "%s%c%s%c%s", line, 0, subject->outputs ? subject->outputs : "", 0, subject->only_failing ? "failing" : "");
+    const int length = asprintf(&text, "%s%c%s%c%s%c%s", line, 0, subject->outputs ? subject->outputs : "", 0,
+                                subject->only_failing ? "failing" : "", 0, subject->pictures ? "pictures" : "");
     const bool sent = length >= 0 && mla_frame_send(w->socket, MLA_FRAME_CASE, text, (size_t)length);
     free(text);
     return sent;
@@ -181,7 +181,7 @@ void mla_worker_run(mla_worker *w, const mla_subject *subject, mla_progress *pro
         return;
     }
     const bool sent = send_case(w, subject, result->case_line);
-    const mla_reception reception = sent ? receive_result(w, progress, result) : MLA_HUNG_UP;
+    const mla_reception reception = sent ? receive_result(w, subject->pictures, progress, result) : MLA_HUNG_UP;
     if (reception != MLA_RECEIVED)
         result->verdict = give_up(w, reception);
     else if (is_spoilt(result))
