@@ -1,7 +1,7 @@
 /*
  * KV and q formats on the device: how bytes become operands of the matrix unit. One policy class a KV format:
  *
- *   CHUNKS     16-byte chunks of a token in memory
+ *   CHUNKS     16-byte chunks of a token in memory: all of them are read, once a row tile, and nothing else but SCALES
  *   DIRECT     these chunks are operands already
  *   FP16       operands are fp16, otherwise bf16
  *   SCALES     one e8m0 scale a chunk, in kv_block_scales

@@ -249,7 +249,7 @@ Test(case_list, random_cases_keep_their_limits_and_reach_the_whole_grammar) {
     mla_case_list list = {0};
     cr_assert_eq(mla_case_list_random(&list, COUNT, 3).code, MLA_OK);
     int families[MLA_INPUT_COUNT] = {0}, kv[MLA_KV_FORMAT_COUNT] = {0}, paging[4] = {0}, plans[4] = {0};
-    int causal = 0, window = 0, softcap = 0, sink = 0, padded = 0, empty = 0, positive = 0, base2 = 0;
+    int causal = 0, window = 0, softcap = 0, sink = 0, padded = 0, empty = 0, positive = 0, base2 = 0, spread = 0;
     for (int i = 0; i < COUNT; i++) {
         const mla_case *c = &list.cases[i];
         int64_t tokens = 0, rows = c->q_pad;
@@ -271,6 +271,7 @@ Test(case_list, random_cases_keep_their_limits_and_reach_the_whole_grammar) {
         padded += c->q_pad > 0;
         positive += c->lse_empty_positive;
         base2 += c->lse_base == MLA_LSE_2;
+        spread += c->spread > 0;
     }
     for (int i = 0; i < MLA_INPUT_COUNT; i++)
         cr_assert_gt(families[i], 50, "%s", mla_family_name((mla_family)i));
@@ -278,7 +279,8 @@ Test(case_list, random_cases_keep_their_limits_and_reach_the_whole_grammar) {
         cr_assert_gt(kv[i], 50);
     for (int i = 0; i < 4; i++)
         cr_assert(paging[i] > 50 && plans[i] > 50);
-    cr_assert(causal > 50 && window > 50 && softcap > 50 && sink > 50 && padded > 50 && empty > 50 && positive > 50 && base2 > 50);
+    cr_assert(causal > 50 && window > 50 && softcap > 50 && sink > 50 && padded > 50 && empty > 50 && positive > 50 && base2 > 50 &&
+              spread > 50);
     mla_case_list_free(&list);
 }
 

@@ -110,6 +110,12 @@ static bool write_layout(mla_draft *d) {
     }
 }
 
+/* More slots than any case takes up: KV_TOKENS, and the rest of a last page of 256 for each of 8 sequences. */
+static void write_spread(mla_draft *d) {
+    if (one_in(d, 12))
+        put(d, " spread=%d", between(d, KV_TOKENS + 8 * 256, 3 * KV_TOKENS));
+}
+
 static void write_scores(mla_draft *d, bool sparse, bool exact) {
     if (!sparse && one_in(d, 2))
         put(d, " causal=1");
@@ -146,6 +152,7 @@ mla_status mla_case_list_random(mla_case_list *list, int count, uint64_t seed) {
         write_shape(&d);
         write_formats(&d);
         const bool sparse = write_layout(&d);
+        write_spread(&d);
         write_scores(&d, sparse, family == MLA_INPUT_EXACT);
         put(&d, " lse=%s input=%s", PICK(&d, "e", "2", "e,+inf", "2,+inf"), mla_family_name(family));
         write_plan(&d);
