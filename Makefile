@@ -211,5 +211,6 @@ $(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGE)
 	$(BEGIN)
 	$(Q)$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -Wa,-I,$(ROOT)/gpu -o $@ $<
 
+%.d: ;
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 endif

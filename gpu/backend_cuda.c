@@ -20,9 +20,27 @@ enum {
     CUDA_ERROR_NO_DEVICE = 100,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
     CU_STREAM_NON_BLOCKING = 1
 };
+
+typedef struct CUlaunchAttribute {
+    int id;
+    char pad[4];
+    union {
+        char pad[64];
+        int programmaticStreamSerializationAllowed;
+    } value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig {
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void *hStream;
+    CUlaunchAttribute *attrs;
+    unsigned numAttrs;
+} CUlaunchConfig;
 
 #define STATIC_LDS_LIMIT (48 * 1024) /* a kernel that wants more must say so before its launch */
 #define MAX_FUNCTIONS 32
@@ -56,8 +74,7 @@ enum {
     X(cuModuleUnload, (void *module))                                                                                                      \
     X(cuModuleGetFunction, (void **function, void *module, const char *name))                                                              \
     X(cuFuncSetAttribute, (void *function, int attribute, int value))                                                                      \
-    X(cuLaunchKernel, (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,              \
-                       unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra))
+    X(cuLaunchKernelEx, (const CUlaunchConfig *config, void *function, void **parameters, void **extra))
 
 typedef struct api {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator takes none */
@@ -77,6 +94,7 @@ typedef struct cuda {
     api api;
     void *library, *context;
     CUdevice ordinal;
+    int generation;                 /* major compute capability */
     void *events[MLA_DEVICE_MARKS]; /* made when first marked */
 } cuda;
 
@@ -216,6 +234,8 @@ static mla_status describe(cuda *c) {
         status = CALL(a, cuDeviceGetAttribute, &c->device.compute_units, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, c->ordinal);
     if (status.code == MLA_OK)
         status = CALL(a, cuDeviceGetAttribute, &cache_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, c->ordinal);
+    if (status.code == MLA_OK)
+        status = CALL(a, cuDeviceGetAttribute, &c->generation, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, c->ordinal);
     c->device.cache_bytes = (size_t)cache_bytes;
     snprintf(c->device.description, sizeof c->device.description, "%s, %d SMs, driver %d.%d", name, c->device.compute_units, version / 1000,
              version % 1000 / 10);
@@ -278,21 +298,30 @@ static mla_status find_function(cuda_launcher *l, const char *name, size_t lds_b
     return CALL(a, cuFuncSetAttribute, *function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)lds_bytes);
 }
 
-static mla_status cuda_launch(mla_launcher *launcher, const char *name, int blocks, int threads, size_t lds_bytes, const void *args,
-                              size_t args_bytes, void *stream) {
+static mla_status cuda_launch(mla_launcher *launcher, const char *name, mla_grid grid, const void *args, size_t args_bytes, void *stream) {
     cuda_launcher *l = launcher->state;
     const api *a = &l->cuda->api;
     void *function = NULL;
     (void)args_bytes; /* the driver knows the size of the kernel's one parameter */
-    if (blocks == 0)
+    if (grid.blocks == 0)
         return mla_ok();
-    mla_status status = find_function(l, name, lds_bytes, &function);
+    mla_status status = find_function(l, name, grid.lds_bytes, &function);
     if (status.code != MLA_OK)
         return status;
     void *parameters[] = {(void *)(uintptr_t)args};
-    return check(
-        a, name,
-        a->cuLaunchKernel(function, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, (unsigned)lds_bytes, stream, parameters, NULL));
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = (unsigned)grid.blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = (unsigned)grid.threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = (unsigned)grid.lds_bytes,
+                                   .hStream = stream,
+                                   .attrs = &early,
+                                   .numAttrs = grid.early && l->cuda->generation >= 9};
+    return check(a, name, a->cuLaunchKernelEx(&config, function, parameters, NULL));
 }
 
 static void cuda_launcher_close(mla_launcher *launcher) {

@@ -294,20 +294,20 @@ static mla_status find_function(hip_launcher *l, const char *name, void **functi
     return mla_ok();
 }
 
-static mla_status hip_launch(mla_launcher *launcher, const char *name, int blocks, int threads, size_t lds_bytes, const void *args,
-                             size_t args_bytes, void *stream) {
+/* Of the grid, LDS is static in AMD code objects, which carry its size, and every launch waits for the one before. */
+static mla_status hip_launch(mla_launcher *launcher, const char *name, mla_grid grid, const void *args, size_t args_bytes, void *stream) {
     hip_launcher *l = launcher->state;
     const api *a = &l->hip->api;
     void *function = NULL;
-    (void)lds_bytes; /* static in AMD code objects, which carry its size */
-    if (blocks == 0)
+    if (grid.blocks == 0)
         return mla_ok();
     mla_status status = find_function(l, name, &function);
     if (status.code != MLA_OK)
         return status;
     void *extra[] = {HIP_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)args, HIP_LAUNCH_PARAM_BUFFER_SIZE, &args_bytes,
                      HIP_LAUNCH_PARAM_END};
-    return check(a, name, a->hipModuleLaunchKernel(function, (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, 0, stream, NULL, extra));
+    return check(a, name,
+                 a->hipModuleLaunchKernel(function, (unsigned)grid.blocks, 1, 1, (unsigned)grid.threads, 1, 1, 0, stream, NULL, extra));
 }
 
 static void hip_launcher_close(mla_launcher *launcher) {

@@ -13,15 +13,14 @@ struct host_launcher {
     uint64_t fiber_seed;
 };
 
-mla_status host_launch(mla_launcher *launcher, const char *function, int blocks, int threads, size_t lds_bytes, const void *args, size_t,
-                       void *) {
+mla_status host_launch(mla_launcher *launcher, const char *function, mla_grid grid, const void *args, size_t, void *) {
     const host_launcher *l = static_cast<host_launcher *>(launcher->state);
-    if (blocks == 0)
+    if (grid.blocks == 0)
         return mla_ok();
     mla_host_entry entry = mla_host_kernel_find(launcher->engine->name, function);
     if (!entry)
         return mla_error(MLA_EUNSUPPORTED, "no host kernel %s for engine %s", function, launcher->engine->name);
-    const mla_host_launch launch = {entry, args, blocks, threads, launcher->engine->wave, lds_bytes, l->fiber_seed};
+    const mla_host_launch launch = {entry, args, grid.blocks, grid.threads, launcher->engine->wave, grid.lds_bytes, l->fiber_seed};
     return mla_host_execute(&launch);
 }
 

@@ -17,9 +17,11 @@ MLA_DEVICE void mla_combine_row(const mla_splitk_args &args, const mla_plan_grou
     const float *ml = args.partial_ml + first * 2;
     const float *out = args.partial_out + first * MLA_HEAD_DIM_V + column;
     float m = -mla_infinity, l = 0.0f, sum[mla_combine_columns] = {};
+    MLA_UNROLL_BY_8
     for (int s = 0; s < group.splits; s++)
         m = mla_max(m, ml[static_cast<int64_t>(s) * args.row_tile * 2]);
     const float base = m == -mla_infinity ? 0.0f : m;
+    MLA_UNROLL_BY_8
     for (int s = 0; s < group.splits; s++) {
         const int64_t slot = static_cast<int64_t>(s) * args.row_tile;
         const float weight = mla_exp2(ml[slot * 2] - base);
@@ -41,6 +43,7 @@ MLA_DEVICE void mla_combine_row(const mla_splitk_args &args, const mla_plan_grou
 MLA_KERNEL(mla_combine, mla_splitk_args, MLA_COMBINE_THREADS) {
     const mla_plan_group group = args.groups[mla_block() / args.row_tile];
     const int r = mla_block() % args.row_tile;
+    mla_wait_for_launch_before();
     if (group.splits != 1 && r < group.rows)
         mla_combine_row(args, group, r);
 }

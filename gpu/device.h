@@ -9,11 +9,13 @@
  *                                           where every engine's version of one name is linked into one program
  *   MLA_DEVICE                              qualifier of a device function, inlined
  *   MLA_KERNEL(name, args_t, threads)       head of a kernel: a function named `name` of one argument `const args_t args`, by value
- *   MLA_UNROLL                              before a loop that must be unrolled
+ *   MLA_UNROLL, MLA_UNROLL_BY_8             before a loop that must be unrolled, or in eights: so many loads are then under way together
  *   int mla_thread(), mla_block()           thread within its block, block within the grid
  *   MLA_WAVE                                lanes of a wave: 64 on CDNA, 32 on NVIDIA; the host takes the engine's
  *   T *mla_lds<T>()                         the block's LDS, uninitialised (poisoned on the host), at least sizeof(T), 128-byte aligned
  *   void mla_barrier()                      (all) orders LDS and global accesses of the block
+ *   void mla_let_next_launch_begin()        an early launch (launcher.h) after this one may begin once every block has called this or ended
+ *   void mla_wait_for_launch_before()       in an early launch: returns when all that the launch before wrote can be read
  *   float mla_shuffle_xor(float v, int m)   (wave) v of lane ^ m
  *   float mla_shuffle(float v, int lane)    (wave) v of `lane`
  *   float mla_mul(float, float)             the product, rounded once: never fused with an addition
@@ -22,11 +24,14 @@
  *   float mla_tanh(float)                   absolute error within 8 * 2^-24
  *   uint16_t mla_bf16(float)                to nearest even
  *   float mla_float(uint16_t bf16)          exact
+ *   uint32_t mla_bytes(uint32_t low, uint32_t high, int s)    byte i is byte s >> 4i & 7 of the eight bytes high:low
+ *   uint32_t mla_mul_bf16x2(uint32_t a, b)  products of two pairs of bf16, where they are exact in bf16
+ *   void mla_e4m3_to_float(uint32_t codes, float &low, float &high)    exact, bits 0-7 and 8-15; only where MLA_HAS_E4M3 is defined
  *   uint32_t mla_bf16x2(float low, float high), mla_fp16x2(float low, float high)    two at once, to nearest even; the low half is `low`
  *
  * Asynchronous copies, global memory to LDS, 16 bytes each; both addresses 16-byte aligned. The data is in LDS after a wait, not before. On AMD
  * they may be ordinary loads and stores.
- *   void mla_copy16(void *lds, const void *global)
+ *   void mla_copy16(void *lds, const void *global, bool there)    zeros where nothing is there: then `global` is not read
  *   void mla_copy_commit()                  closes a group of this thread's copies
  *   void mla_copy_wait<N>()                 until at most N newest groups of this thread are under way (a barrier must follow for other threads' copies)
  *

@@ -12,6 +12,7 @@
         __attribute__((global, visibility("protected"), amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(1))) void       \
         name(const args_t args)
 #define MLA_UNROLL _Pragma("unroll")
+#define MLA_UNROLL_BY_8 _Pragma("unroll 8")
 #define MLA_WAVE 64
 
 typedef uint16_t mla_bf16x4 __attribute__((ext_vector_type(4)));
@@ -37,6 +38,8 @@ MLA_DEVICE void mla_barrier() {
     __builtin_amdgcn_s_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
 }
+MLA_DEVICE void mla_let_next_launch_begin() {}
+MLA_DEVICE void mla_wait_for_launch_before() {}
 MLA_DEVICE float mla_shuffle(float v, int lane) {
     return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(lane * 4, __builtin_bit_cast(int, v)));
 }
@@ -77,6 +80,15 @@ MLA_DEVICE uint32_t mla_fp16x2(float low, float high) {
     typedef float pair __attribute__((ext_vector_type(2)));
     typedef _Float16 fp16_pair __attribute__((ext_vector_type(2)));
     return __builtin_bit_cast(uint32_t, __builtin_convertvector((pair{low, high}), fp16_pair));
+}
+
+MLA_DEVICE uint32_t mla_bytes(uint32_t low, uint32_t high, int s) {
+    return __builtin_amdgcn_perm(high, low, (s & 7) | (s >> 4 & 7) << 8 | (s >> 8 & 7) << 16 | (s >> 12 & 7) << 24);
+}
+MLA_DEVICE uint32_t mla_mul_bf16x2(uint32_t a, uint32_t b) {
+    const float low = mla_float(static_cast<uint16_t>(a)) * mla_float(static_cast<uint16_t>(b));
+    const float high = mla_float(static_cast<uint16_t>(a >> 16)) * mla_float(static_cast<uint16_t>(b >> 16));
+    return mla_bytes(__builtin_bit_cast(uint32_t, low), __builtin_bit_cast(uint32_t, high), 0x7632);
 }
 
 template <int STEPS, int COLS>

@@ -26,6 +26,7 @@
 
 #define MLA_DEVICE inline
 #define MLA_UNROLL
+#define MLA_UNROLL_BY_8
 #define MLA_KERNEL(name, args_t, threads)                                                                                                  \
     static void name(const args_t args);                                                                                                   \
     static const mla_host_kernel name##_registration(MLA_ENGINE_NAME, #name,                                                               \
@@ -55,6 +56,9 @@ template <typename T> inline T *mla_lds(MLA_HOST_SITE) {
 inline void mla_barrier(MLA_HOST_SITE) {
     mla_host_meet({"barrier", file, line, nullptr, 0, 0, 0}, {});
 }
+
+inline void mla_let_next_launch_begin() {}
+inline void mla_wait_for_launch_before() {}
 
 inline float mla_shuffle(float v, int lane, MLA_HOST_SITE) {
     float result;
@@ -101,6 +105,18 @@ inline uint32_t mla_bf16x2(float low, float high) {
     return mla_bf16(low) | uint32_t{mla_bf16(high)} << 16;
 }
 
+inline uint32_t mla_bytes(uint32_t low, uint32_t high, int s) {
+    const uint64_t from = uint64_t{high} << 32 | low;
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; i++)
+        bytes |= static_cast<uint32_t>(from >> (s >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+    return bytes;
+}
+inline uint32_t mla_mul_bf16x2(uint32_t a, uint32_t b) {
+    const auto product = [a, b](int at) { return mla_float(static_cast<uint16_t>(a >> at)) * mla_float(static_cast<uint16_t>(b >> at)); };
+    return mla_bf16x2(product(0), product(16));
+}
+
 /* Rounding happens in the integer: subnormals are aligned by an addition, the others lose 13 bits. */
 inline uint16_t mla_fp16(float value) {
     uint32_t bits;
@@ -120,8 +136,9 @@ inline uint32_t mla_fp16x2(float low, float high) {
     return mla_fp16(low) | uint32_t{mla_fp16(high)} << 16;
 }
 
-inline void mla_copy16(void *lds, const void *global, MLA_HOST_SITE) {
-    mla_host_copy16(lds, global, file, line);
+inline void mla_copy16(void *lds, const void *global, bool there, MLA_HOST_SITE) {
+    alignas(16) static const unsigned char zeros[16] = {};
+    mla_host_copy16(lds, there ? global : zeros, file, line);
 }
 inline void mla_copy_commit() {
     mla_host_copy_commit();

@@ -9,6 +9,7 @@
 #define MLA_DEVICE __device__ __forceinline__
 #define MLA_KERNEL(name, args_t, threads) extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ args_t args)
 #define MLA_UNROLL _Pragma("unroll")
+#define MLA_UNROLL_BY_8 _Pragma("unroll 8")
 #define MLA_WAVE 32
 
 MLA_DEVICE int mla_thread() {
@@ -28,6 +29,16 @@ MLA_DEVICE uint32_t mla_lds_address(const void *lds) {
 
 MLA_DEVICE void mla_barrier() {
     __syncthreads();
+}
+MLA_DEVICE void mla_let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+MLA_DEVICE void mla_wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 MLA_DEVICE float mla_shuffle_xor(float v, int m) {
     return __shfl_xor_sync(0xFFFFFFFFu, v, m);
@@ -72,8 +83,26 @@ MLA_DEVICE uint32_t mla_fp16x2(float low, float high) {
     return pair;
 }
 
-MLA_DEVICE void mla_copy16(void *lds, const void *global) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(mla_lds_address(lds)), "l"(global) : "memory");
+MLA_DEVICE uint32_t mla_bytes(uint32_t low, uint32_t high, int s) {
+    return __byte_perm(low, high, s);
+}
+MLA_DEVICE uint32_t mla_mul_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t product; /* a sum with -0, which sm_80 has, is the product */
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000));
+    return product;
+}
+#if __CUDA_ARCH__ >= 890
+#define MLA_HAS_E4M3
+MLA_DEVICE void mla_e4m3_to_float(uint32_t codes, float &low, float &high) {
+    asm("{ .reg .b32 both; .reg .b16 l, h; cvt.rn.f16x2.e4m3x2 both, %2; mov.b32 {l, h}, both; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "h"(static_cast<uint16_t>(codes)));
+}
+#endif
+
+MLA_DEVICE void mla_copy16(void *lds, const void *global, bool there) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(mla_lds_address(lds)), "l"(global), "r"(there ? 16 : 0)
+                 : "memory");
 }
 MLA_DEVICE void mla_copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -94,10 +123,10 @@ MLA_DEVICE void mla_mma_step_fp16(const uint32_t (&a)[4], const uint32_t (&b)[2]
     MLA_MMA_16X8X16("f16", a, b, c);
 }
 
-/* A single column is a chain of dependent steps: two half chains hide half of their latency. */
+/* A column is a chain of dependent steps: where there are few columns, two half chains hide half of their latency. */
 template <int STEPS, int COLS, typename Step>
 MLA_DEVICE void mla_mma_steps(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4], Step step) {
-    constexpr int CHAINS = COLS == 1 && STEPS > 2 ? 2 : 1;
+    constexpr int CHAINS = COLS <= 2 && STEPS > 2 ? 2 : 1;
     float other[CHAINS][COLS][4] = {};
     MLA_UNROLL
     for (int s = 0; s < STEPS; s++) {

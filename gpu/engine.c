@@ -12,6 +12,7 @@ static const mla_engine engines[] = {
         .row_tile = MLA_CDNA3_ROWS,
         .kv_tile = MLA_CDNA3_TOKENS,
         .lds_bytes = MLA_CDNA3_LDS_BYTES,
+        .blocks_a_unit = 1,
         .wave = 64,
         .acc_rounding = MLA_RZ, /* products in groups of eight, aligned and cut before they are added */
         .mma_k = 8,
@@ -22,6 +23,7 @@ static const mla_engine engines[] = {
         .row_tile = MLA_CDNA4_ROWS,
         .kv_tile = MLA_CDNA4_TOKENS,
         .lds_bytes = MLA_CDNA4_LDS_BYTES,
+        .blocks_a_unit = 1,
         .wave = 64,
         .acc_rounding = MLA_RZ, /* no model is published: as its predecessor */
         .mma_k = 8,
@@ -32,6 +34,7 @@ static const mla_engine engines[] = {
         .row_tile = MLA_MMA_ROWS,
         .kv_tile = MLA_MMA_TOKENS,
         .lds_bytes = MLA_MMA_LDS_BYTES,
+        .blocks_a_unit = 2,
         .wave = 32,
         .acc_rounding = MLA_RZ, /* tensor cores truncate */
         .mma_k = 8,             /* sm_80's step; later ones fuse 16 */
@@ -43,4 +46,9 @@ const mla_engine *mla_engine_find(const char *name) {
         if (strcmp(engines[i].name, name) == 0)
             return &engines[i];
     return NULL;
+}
+
+mla_plan_options mla_engine_plan_options(const mla_engine *engine, const mla_device *device) {
+    return (mla_plan_options){
+        .row_tile = engine->row_tile, .kv_tile = engine->kv_tile, .resident_blocks = device->compute_units * engine->blocks_a_unit};
 }

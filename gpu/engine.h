@@ -14,6 +14,7 @@ typedef struct mla_engine {
     int row_tile;              /* rows of a plan item */
     int kv_tile;               /* tokens staged at once */
     size_t lds_bytes;          /* of a block of the split-K kernel */
+    int blocks_a_unit;         /* blocks of the split-K kernel that a compute unit runs at once */
     int wave;                  /* lanes that run in lockstep */
     mla_rounding acc_rounding; /* of the real matrix unit; host execution rounds to nearest */
     int mma_k;
@@ -23,6 +24,8 @@ typedef struct mla_engine {
 
 /* NULL for an unknown name. */
 const mla_engine *mla_engine_find(const char *name);
+/* What a plan for this engine on this device is made with. */
+mla_plan_options mla_engine_plan_options(const mla_engine *engine, const mla_device *device);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /*
  * The engines of AMD's matrix cores: cdna3 (gfx90a, gfx942; mfma 16x16x16) and cdna4 (gfx950; mfma 16x16x32). 4 waves, 16 rows, tiles of 32 or 64 tokens.
  *
- * LDS: one KV tile (cdna4: two) and one set of score blocks. Tokens of a tile are rows of 72 swizzled chunks. The tile after the next is under way in
+ * LDS: one KV tile (cdna4: two) and one set of score blocks. Tokens of a tile are rows of 72 swizzled chunks. The next tile is under way in
  *      registers, 16-byte loads, while the present one is worked on.
  * Q K^T: a wave multiplies one block of 16 tokens over all dimensions (cdna3: over half of them), as K times q^T. A lane's operands are whole chunks of its token and
  *      of its row: which dimensions meet in one step does not matter, as long as both sides agree.
@@ -48,7 +48,7 @@ MLA_DEVICE void mla_multiply(const mla_operand (&a)[STEPS], const mla_operand (&
 
 template <typename Kv> struct mla_engine_device {
     static constexpr int THREADS = mla_cdna::THREADS, ROWS = mla_cdna::ROWS, TOKENS = mla_cdna::TOKENS;
-    static constexpr int TILES = mla_cdna::TILES, AHEAD = 2;
+    static constexpr int TILES = mla_cdna::TILES, AHEAD = 1;
     static constexpr int WAVES = THREADS / 64, BLOCKS = TOKENS / 16, PARTS = WAVES / BLOCKS, LANE_ROWS = 1;
     static constexpr int COLUMNS = MLA_HEAD_DIM_V / WAVES;
     static constexpr int STAGERS = THREADS / TOKENS; /* threads that stage one token, neighbours in a wave */
@@ -102,7 +102,7 @@ template <typename Kv> struct mla_engine_device {
         const int token = staged_token(), stager = mla_thread() % STAGERS;
         mla_chunk *row = lds.kv[tile % TILES][token];
         Kv::template convert<STAGERS>(staged, staged_scales, stager,
-                                      [row, token](int c, const mla_chunk &chunk) { row[mla_swizzle(token, c)] = chunk; });
+                                      [row, token](mla_place place, const mla_chunk &chunk) { row[place.in(token)] = chunk; });
         if (stager == 0)
             lds.present[tile % TILES][token] = staged_present;
     }

@@ -12,9 +12,9 @@
 #define MLA_CDNA4_TOKENS 64
 #define MLA_CDNA4_LDS_BYTES 152064 /* static, of 160 KiB */
 
-#define MLA_MMA_THREADS 256
+#define MLA_MMA_THREADS 128
 #define MLA_MMA_ROWS 16
 #define MLA_MMA_TOKENS 32
-#define MLA_MMA_LDS_BYTES 161792 /* dynamic, of the 163 KiB of sm_80 (sm_90: 227); the largest format's */
+#define MLA_MMA_LDS_BYTES 115712 /* dynamic: half of what an SM of sm_90 has, so that two blocks share one */
 
 #endif

@@ -1,11 +1,12 @@
 /*
- * The engine of NVIDIA's mma.sync m16n8k16, sm_80 and later: 8 warps, 16 rows, tiles of 32 tokens.
+ * The engine of NVIDIA's mma.sync m16n8k16, sm_80 and later: 4 warps, 16 rows, tiles of 32 tokens. Two blocks share an SM of sm_90: one computes while the other
+ * waits.
  *
- * LDS: a ring of KV tiles (engine_mma_ring.h) and two sets of score blocks.
- * Q K^T: warp w multiplies token block w % 4 (8 tokens) over half w / 4 of the 576 dimensions; q's fragments stay in registers.
+ * LDS: a ring of KV tiles (engine_mma_ring.h) and a set of score blocks.
+ * Q K^T: warp w multiplies token blocks 2 * (w % 2) and the next (8 tokens each) over half w / 2 of the 576 dimensions; q's fragments stay in registers.
  * Scores: a block of 16 rows x 8 tokens, in the layout of C, which is that of A: lane L, element e is row L / 4 + 8 * (e / 2),
  *         token 2 * (L % 4) + e % 2. So a block passes through LDS in lane order, and every warp adds the two halves.
- * P V:    every warp holds all of P and owns 64 columns; V comes transposed by ldmatrix from the tile that served as K.
+ * P V:    every warp holds all of P and owns 128 columns; V comes transposed by ldmatrix from the tile that served as K.
  */
 #ifndef MLA_ENGINE_MMA_H
 #define MLA_ENGINE_MMA_H
@@ -17,13 +18,13 @@ MLA_DEVICE_BEGIN
 template <typename Kv> struct mla_engine_device {
     static constexpr int THREADS = MLA_MMA_THREADS, ROWS = MLA_MMA_ROWS, TOKENS = MLA_MMA_TOKENS;
     static constexpr int TILES = mla_ring<Kv>::TILES, AHEAD = mla_ring<Kv>::AHEAD;
-    static constexpr int BLOCKS = TOKENS / 8, PARTS = THREADS / 32 / BLOCKS, LANE_ROWS = 2;
-    static constexpr int STEPS = MLA_HEAD_DIM / PARTS / 16, LOADS = STEPS / 2;
-    static constexpr int COLUMNS = MLA_HEAD_DIM_V / (THREADS / 32);
+    static constexpr int WARPS = THREADS / 32, BLOCKS = TOKENS / 8, PAIRS = BLOCKS / 2, PARTS = WARPS / PAIRS, LANE_ROWS = 2;
+    static constexpr int STEPS = MLA_HEAD_DIM / PARTS / 16;
+    static constexpr int COLUMNS = MLA_HEAD_DIM_V / WARPS;
 
     struct shared {
         typename mla_ring<Kv>::shared ring;
-        float scores[2][PARTS][BLOCKS][32][4];
+        float scores[PARTS][BLOCKS][32][4];
     };
     static_assert(sizeof(shared) <= MLA_MMA_LDS_BYTES, "engine_limits.h says less LDS than is used");
 
@@ -46,15 +47,22 @@ template <typename Kv> struct mla_engine_device {
 
     /* ---- products ---- */
 
-    /* The first `rows` of 16 rows of q; the others are zero. */
+    /* Step s of Q K^T multiplies two chunks, the first of them number key_chunk(s) of the eight that begin at key_chunks(s): a part has half of each eight. */
+    static MLA_DEVICE constexpr int key_chunks(int s) { return s / 2 * 8; }
+    MLA_DEVICE int key_chunk(int s) const { return warp / PAIRS * 4 + s % 2 * 2; }
+
+    /* The first `rows` of 16 rows of q; the others repeat the last. */
     MLA_DEVICE void load_q(const mla_problem &problem, int64_t first_row, int rows) {
+        int64_t at[LANE_ROWS]; /* pair of this lane in its rows, at step 0 */
+        MLA_UNROLL
+        for (int i = 0; i < LANE_ROWS; i++)
+            at[i] = (first_row + (row(i) < rows ? row(i) : rows - 1)) * (MLA_HEAD_DIM / 2) + key_chunk(0) * 4 + lane % 4;
         mla_with_q_format<Kv::FP16>(problem.q_format, [&](auto format) {
             MLA_UNROLL
             for (int s = 0; s < STEPS; s++) {
                 MLA_UNROLL
                 for (int e = 0; e < 4; e++) {
-                    const int r = row(e % 2), pair = (warp / BLOCKS * STEPS + s) * 8 + e / 2 * 4 + lane % 4;
-                    q[s][e] = r < rows ? format.pair(problem.q, (first_row + r) * (MLA_HEAD_DIM / 2) + pair) : 0;
+                    q[s][e] = format.pair(problem.q, at[e % 2] + (key_chunks(s) + s % 2 * 2 + e / 2) * 4);
                 }
             }
         });
@@ -69,33 +77,37 @@ template <typename Kv> struct mla_engine_device {
     }
 
     MLA_DEVICE void scores(int tile) {
-        const int block = warp % BLOCKS, part = warp / BLOCKS, token = block * 8 + lane % 8;
+        const int block = warp % PAIRS * 2, part = warp / PAIRS, token = block * 8 + lane / 16 * 8 + lane % 8;
         const mla_chunk *key = lds.ring.kv[tile % TILES][token];
-        const void *rows[LOADS];
+        const void *rows[STEPS];
         MLA_UNROLL
-        for (int n = 0; n < LOADS; n++)
-            rows[n] = &key[mla_swizzle(token, part * STEPS * 2 + n * 4 + lane / 8)];
-        uint32_t k[LOADS][4], b[STEPS][1][2];
+        for (int s = 0; s < STEPS; s++)
+            rows[s] = &key[mla_place{key_chunk(s) + lane / 8 % 2, key_chunks(s)}.in(token)];
+        uint32_t k[STEPS][4], b[STEPS][2][2];
         mla_ldmatrix(k, rows);
         MLA_UNROLL
         for (int s = 0; s < STEPS; s++) {
-            b[s][0][0] = k[s / 2][s % 2 * 2];
-            b[s][0][1] = k[s / 2][s % 2 * 2 + 1];
+            MLA_UNROLL
+            for (int i = 0; i < 4; i++)
+                b[s][i / 2][i % 2] = k[s][i];
         }
-        float c[1][4] = {};
+        float c[2][4] = {};
         multiply(q, b, c);
         MLA_UNROLL
-        for (int e = 0; e < 4; e++)
-            lds.scores[tile % 2][part][block][lane][e] = c[0][e];
+        for (int i = 0; i < 2; i++) {
+            MLA_UNROLL
+            for (int e = 0; e < 4; e++)
+                lds.scores[part][block + i][lane][e] = c[i][e];
+        }
     }
 
     /* This lane's share of the scores: element e of block b belongs to its row lane_row(e) and to token(b, e). */
-    MLA_DEVICE void gather(int tile, float (&s)[BLOCKS][4]) const {
+    MLA_DEVICE void gather(int, float (&s)[BLOCKS][4]) const {
         MLA_UNROLL
         for (int b = 0; b < BLOCKS; b++) {
             MLA_UNROLL
             for (int e = 0; e < 4; e++)
-                s[b][e] = lds.scores[tile % 2][0][b][lane][e] + lds.scores[tile % 2][1][b][lane][e];
+                s[b][e] = lds.scores[0][b][lane][e] + lds.scores[1][b][lane][e];
         }
     }
     static MLA_DEVICE constexpr int lane_row(int e) { return e / 2; }
@@ -139,7 +151,8 @@ template <typename Kv> struct mla_engine_device {
             const int token = s * 16 + lane % 16;
             MLA_UNROLL
             for (int n = 0; n < N_PAIRS; n++)
-                rows[s * N_PAIRS + n] = &lds.ring.kv[tile % TILES][token][mla_swizzle(token, warp * (COLUMNS / 8) + n * 2 + lane / 16)];
+                rows[s * N_PAIRS + n] =
+                    &lds.ring.kv[tile % TILES][token][mla_place{n % 4 * 2 + lane / 16, warp * (COLUMNS / 8) + n / 4 * 8}.in(token)];
             MLA_UNROLL
             for (int e = 0; e < 4; e++)
                 a[s][e] = mla_operand_pair<Kv::FP16>(p[s * 2 + e / 2][e % 2 * 2], p[s * 2 + e / 2][e % 2 * 2 + 1]);
@@ -158,12 +171,13 @@ template <typename Kv> struct mla_engine_device {
 
     /* Calls write(row, column, values) for runs of neighbouring columns. */
     template <typename Write> MLA_DEVICE void output(Write write) const {
+        const int64_t first = warp * COLUMNS + lane % 4 * 2;
         MLA_UNROLL
-        for (int n = 0; n < COLUMNS / 8; n++) {
+        for (int i = 0; i < LANE_ROWS; i++) {
             MLA_UNROLL
-            for (int i = 0; i < LANE_ROWS; i++) {
+            for (int n = 0; n < COLUMNS / 8; n++) {
                 const float values[2] = {acc[n][i * 2], acc[n][i * 2 + 1]};
-                write(row(i), warp * COLUMNS + n * 8 + lane % 4 * 2, values);
+                write(row(i), first + n * 8, values);
             }
         }
     }

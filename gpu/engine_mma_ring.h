@@ -19,19 +19,13 @@ template <typename Kv> struct mla_ring_part {
 
     const int token = mla_thread() / STAGERS, stager = mla_thread() % STAGERS;
 
-    /* Copies this thread's chunks of its token, number c to to(c); slot -1 is an absent token: zeros. */
+    /* Copies this thread's chunks of its token, stager + i * STAGERS to to(i); slot -1 is an absent token: zeros. */
     template <typename To> MLA_DEVICE void copy(const mla_problem &problem, int64_t slot, To to) const {
-        const mla_chunk *source = static_cast<const mla_chunk *>(problem.kv) + slot * Kv::CHUNKS;
+        const mla_chunk *source = static_cast<const mla_chunk *>(problem.kv) + (slot >= 0 ? slot : 0) * Kv::CHUNKS + stager;
         MLA_UNROLL
-        for (int i = 0; i < ROUNDS; i++) {
-            const int c = stager + i * STAGERS;
-            if (c >= Kv::CHUNKS)
-                continue;
-            if (slot >= 0)
-                mla_copy16(to(c), &source[c]);
-            else
-                *to(c) = mla_chunk{};
-        }
+        for (int i = 0; i < ROUNDS; i++)
+            if (Kv::CHUNKS % STAGERS == 0 || stager + i * STAGERS < Kv::CHUNKS)
+                mla_copy16(to(i), source + i * STAGERS, slot >= 0);
     }
 };
 
@@ -39,7 +33,7 @@ template <typename Kv, bool DIRECT = Kv::DIRECT> struct mla_ring;
 
 template <typename Kv> struct mla_ring<Kv, true> : mla_ring_part<Kv> {
     using part = mla_ring_part<Kv>;
-    static constexpr int TILES = 4, AHEAD = TILES - 1; /* tiles between a fetch and its use */
+    static constexpr int TILES = 3, AHEAD = TILES - 1; /* tiles between a fetch and its use */
 
     struct shared {
         mla_chunk kv[TILES][part::TOKENS][mla_key_chunks];
@@ -49,17 +43,19 @@ template <typename Kv> struct mla_ring<Kv, true> : mla_ring_part<Kv> {
     MLA_DEVICE void foresee(const mla_problem &, int64_t) {}
     MLA_DEVICE void fetch(shared &lds, const mla_problem &problem, int64_t slot, int tile) {
         mla_chunk *row = lds.kv[tile % TILES][part::token];
-        part::copy(problem, slot, [this, row](int c) { return &row[mla_swizzle(part::token, c)]; });
+        part::copy(problem, slot, [this, row](int i) {
+            return &row[mla_place{part::stager + i * part::STAGERS % 8, i * part::STAGERS / 8 * 8}.in(part::token)];
+        });
         if (part::stager == 0)
             lds.present[tile % TILES][part::token] = slot >= 0;
     }
-    MLA_DEVICE void land(shared &, int) { mla_copy_wait<AHEAD - 2>(); }
+    MLA_DEVICE void land(shared &, int) { mla_copy_wait<AHEAD - 1>(); }
     static MLA_DEVICE bool present(const shared &lds, int tile, int token) { return lds.present[tile % TILES][token] != 0; }
 };
 
 template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
     using part = mla_ring_part<Kv>;
-    static constexpr int TILES = 3, RAW_TILES = Kv::SCALES ? 4 : 2, AHEAD = RAW_TILES + 1;
+    static constexpr int TILES = 2, RAW_TILES = Kv::CHUNKS <= 18 ? 3 : Kv::CHUNKS <= 36 ? 2 : 1, AHEAD = RAW_TILES;
 
     struct shared {
         mla_chunk kv[TILES][part::TOKENS][mla_key_chunks];
@@ -82,7 +78,7 @@ template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
     }
     MLA_DEVICE void fetch(shared &lds, const mla_problem &problem, int64_t slot, int tile) {
         mla_chunk *row = lds.raw[tile % RAW_TILES][part::token];
-        part::copy(problem, slot, [row](int c) { return &row[c]; });
+        part::copy(problem, slot, [this, row](int i) { return &row[part::stager + i * part::STAGERS]; });
         if (Kv::SCALES) {
             MLA_UNROLL
             for (int i = 0; i < part::ROUNDS; i++)
@@ -92,7 +88,7 @@ template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
             lds.present[tile % (AHEAD + 1)][part::token] = slot >= 0;
     }
     MLA_DEVICE void land(shared &lds, int tile) {
-        mla_copy_wait<AHEAD - 2>();
+        mla_copy_wait<AHEAD - 1>();
         mla_chunk raw[part::ROUNDS];
         uint8_t scales[part::ROUNDS] = {};
         MLA_UNROLL
@@ -104,7 +100,7 @@ template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
         }
         mla_chunk *row = lds.kv[tile % TILES][part::token];
         Kv::template convert<part::STAGERS>(raw, scales, part::stager,
-                                            [this, row](int c, const mla_chunk &chunk) { row[mla_swizzle(part::token, c)] = chunk; });
+                                            [this, row](mla_place place, const mla_chunk &chunk) { row[place.in(part::token)] = chunk; });
     }
     static MLA_DEVICE bool present(const shared &lds, int tile, int token) { return lds.present[tile % (AHEAD + 1)][token] != 0; }
 };

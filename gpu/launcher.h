@@ -8,14 +8,21 @@
 extern "C" {
 #endif
 
+typedef struct mla_grid {
+    int blocks; /* 0: nothing is launched */
+    int threads;
+    size_t lds_bytes;
+    /* May begin while the launch before it on the stream still runs: its kernel then waits by mla_wait_for_launch_before (device.h). */
+    bool early;
+} mla_grid;
+
 typedef struct mla_launcher mla_launcher;
 struct mla_launcher {
     const mla_engine *engine;
     mla_device *device;
     void *state;
-    /* Enqueues `blocks` blocks of `threads` threads; `args` is copied before it returns. blocks == 0 does nothing. */
-    mla_status (*launch)(mla_launcher *launcher, const char *function, int blocks, int threads, size_t lds_bytes, const void *args,
-                         size_t args_bytes, void *stream);
+    /* Enqueues a kernel; `args` is copied before it returns. */
+    mla_status (*launch)(mla_launcher *launcher, const char *function, mla_grid grid, const void *args, size_t args_bytes, void *stream);
     void (*close)(mla_launcher *launcher);
 };
 

@@ -136,17 +136,18 @@ typedef struct mla_plan {
 } mla_plan;
 
 typedef struct mla_plan_options {
-    int32_t row_tile;      /* rows one item may hold, 16, 32, 64 or 128 */
-    int32_t kv_tile;       /* tokens of the kernel's tile: BALANCED cuts at its multiples */
-    int32_t compute_units; /* of the device, for ADAPTIVE and BALANCED */
+    int32_t row_tile;        /* rows one item may hold, 16, 32, 64 or 128 */
+    int32_t kv_tile;         /* tokens of the kernel's tile: BALANCED cuts at its multiples */
+    int32_t resident_blocks; /* that the device runs at once, for ADAPTIVE and BALANCED */
 } mla_plan_options;
 
 /*
  * The plan of problem->split_policy:
- *   ADAPTIVE  N = clamp(512 / row groups, 1, 32) splits each, the seed's rule of about 512 programs (two a compute unit where there are more than 256)
+ *   ADAPTIVE  N splits each, N the least of 1 .. 32 with the shortest estimated time: resident_blocks items run at once, an item takes a tile's time for
+ *             each of its tiles and that of 3 more to begin and end, and no time is shorter than the longest item's
  *   FIXED     split_arg splits each
  *   SIZE      splits of split_arg tokens, aligned to the sequence's start: independent of the rest of the batch
- *   BALANCED  one worker a compute unit, each with the same number of kv_tile tiles to within one, groups cut where a worker is full
+ *   BALANCED  one worker a resident block, each with the same number of kv_tile tiles to within one, groups cut where a worker is full
  * A split with no key is left out. Key ranges are clipped to what any row of the item may see (causal, window).
  */
 mla_status mla_plan_make(const mla_problem *host, const mla_plan_options *options, mla_plan *plan) MLA_CHECKED;

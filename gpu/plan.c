@@ -1,14 +1,14 @@
 /*
  * Split plans. All four policies are one procedure: a grid of cutting points divides each group's key range into units, and the units, in order,
- * are dealt to workers in consecutive shares equal to within one. BALANCED's units are the kernel's tiles and its workers the compute units; the other policies'
- * units are the splits themselves, one worker each.
+ * are dealt to workers in consecutive shares equal to within one. BALANCED's units are the kernel's tiles and its workers the blocks that run at once; the
+ * other policies' units are the splits themselves, one worker each.
  */
 #include "mla_gpu.h"
 
 #include <stdlib.h>
 
-#define SEED_PROGRAMS 512 /* the seed's goal: about this many thread blocks */
-#define SEED_MAX_SPLITS 32
+#define ADAPTIVE_MAX_SPLITS 32
+#define ITEM_TILES 3 /* what an item costs beside its tiles, in tiles: look-ups, q, the first tile's way from memory, its result */
 
 /* Cutting points at origin + i * step. */
 typedef struct cuts {
@@ -33,9 +33,9 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 static mla_status check_input(const mla_problem *problem, const mla_plan_options *options) {
-    if (options->row_tile < 1 || options->kv_tile < 1 || options->compute_units < 1)
-        return mla_error(MLA_EINVAL, "plan options: row_tile %d, kv_tile %d, compute_units %d must be positive", options->row_tile,
-                         options->kv_tile, options->compute_units);
+    if (options->row_tile < 1 || options->kv_tile < 1 || options->resident_blocks < 1)
+        return mla_error(MLA_EINVAL, "plan options: row_tile %d, kv_tile %d, resident_blocks %d must be positive", options->row_tile,
+                         options->kv_tile, options->resident_blocks);
     bool counted = problem->split_policy == MLA_SPLIT_FIXED || problem->split_policy == MLA_SPLIT_SIZE;
     if (counted && problem->split_arg < 1)
         return mla_error(MLA_EINVAL, "split_arg %d must be positive", problem->split_arg);
@@ -106,12 +106,24 @@ static mla_status make_groups(planner *m, mla_plan *plan) {
     return mla_ok();
 }
 
-static int64_t splits_a_group(const planner *m) {
-    if (m->problem->split_policy == MLA_SPLIT_FIXED)
-        return m->problem->split_arg;
-    int64_t programs = m->options->compute_units > SEED_PROGRAMS / 2 ? 2 * (int64_t)m->options->compute_units : SEED_PROGRAMS;
-    int64_t splits = m->live_groups ? programs / m->live_groups : 1;
-    return splits < 1 ? 1 : min64(splits, SEED_MAX_SPLITS);
+/* Estimated time of N splits a group, in tiles: the last wave counts as a full one. `longest` and `all`: tiles of the longest group and of all together. */
+static int64_t adaptive_time(const planner *m, int64_t splits, int64_t longest, int64_t all) {
+    int64_t items = m->live_groups * splits, waves = ceil_div(items, m->options->resident_blocks);
+    int64_t by_waves = waves * (ceil_div(all, items) + ITEM_TILES), by_longest = ceil_div(longest, splits) + ITEM_TILES;
+    return by_waves > by_longest ? by_waves : by_longest;
+}
+
+static int64_t adaptive_splits(const planner *m, int32_t num_groups) {
+    int64_t longest = 0, all = 0, best = 1;
+    for (int32_t g = 0; g < num_groups; g++) {
+        int64_t tiles = ceil_div(m->ranges[g].end - m->ranges[g].begin, m->options->kv_tile);
+        longest = tiles > longest ? tiles : longest;
+        all += tiles;
+    }
+    for (int64_t splits = 2; all > 0 && splits <= ADAPTIVE_MAX_SPLITS; splits++)
+        if (adaptive_time(m, splits, longest, all) < adaptive_time(m, best, longest, all))
+            best = splits;
+    return best;
 }
 
 static cuts cuts_of(const planner *m, mla_range range) {
@@ -139,7 +151,7 @@ static mla_status allocate_items(planner *m, mla_plan *plan) {
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): mla_error never returns MLA_OK */
         m->units += units_of(cuts_of(m, m->ranges[g]), m->ranges[g]);
     bool balanced = m->problem->split_policy == MLA_SPLIT_BALANCED;
-    int64_t workers = balanced ? min64(m->options->compute_units, m->units) : m->units;
+    int64_t workers = balanced ? min64(m->options->resident_blocks, m->units) : m->units;
     int64_t items = min64(m->units, m->live_groups + workers);
     if (items > INT32_MAX || workers >= INT32_MAX)
         return mla_error(MLA_EUNSUPPORTED, "a plan of %lld items does not fit 32-bit indices", (long long)items);
@@ -199,7 +211,8 @@ mla_status mla_plan_make(const mla_problem *host, const mla_plan_options *option
     mla_status status = check_input(host, options);
     if (status.code == MLA_OK)
         status = make_groups(&m, plan);
-    m.group_splits = splits_a_group(&m);
+    if (status.code == MLA_OK)
+        m.group_splits = host->split_policy == MLA_SPLIT_FIXED ? host->split_arg : adaptive_splits(&m, plan->num_groups);
     if (status.code == MLA_OK)
         status = allocate_items(&m, plan);
     if (status.code == MLA_OK)

@@ -58,9 +58,7 @@ static size_t kernel_for(const mla_problem *p) {
 }
 
 static mla_status make_plan(const splitk *s, const mla_problem *host, mla_plan *plan) {
-    const mla_engine *engine = s->launcher->engine;
-    mla_plan_options options = {
-        .row_tile = engine->row_tile, .kv_tile = engine->kv_tile, .compute_units = s->launcher->device->compute_units};
+    const mla_plan_options options = mla_engine_plan_options(s->launcher->engine, s->launcher->device);
     return mla_plan_make(host, &options, plan);
 }
 
@@ -166,11 +164,11 @@ static int splitk_run(const mla_kernel *kernel, const mla_launch *launch, char *
         return fail(mla_error(MLA_EINVAL, "run without a prepare of this problem and workspace"), reason, reason_size);
     const mla_engine *engine = s->launcher->engine;
     mla_splitk_args args = arguments(s, launch);
-    mla_status status = s->launcher->launch(s->launcher, compiled[which].function, s->num_workers, engine->threads, engine->lds_bytes,
-                                            &args, sizeof args, launch->stream);
+    const mla_grid walk = {.blocks = s->num_workers, .threads = engine->threads, .lds_bytes = engine->lds_bytes};
+    const mla_grid combine = {.blocks = s->num_groups * engine->row_tile, .threads = MLA_COMBINE_THREADS, .early = s->num_workers > 0};
+    mla_status status = s->launcher->launch(s->launcher, compiled[which].function, walk, &args, sizeof args, launch->stream);
     if (status.code == MLA_OK && s->combines)
-        status = s->launcher->launch(s->launcher, "mla_combine", s->num_groups * engine->row_tile, MLA_COMBINE_THREADS, 0, &args,
-                                     sizeof args, launch->stream);
+        status = s->launcher->launch(s->launcher, "mla_combine", combine, &args, sizeof args, launch->stream);
     return status.code == MLA_OK ? 0 : fail(status, reason, reason_size);
 }
 

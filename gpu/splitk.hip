@@ -13,6 +13,7 @@ MLA_DEVICE_BEGIN
 template <typename Kv> MLA_DEVICE void mla_splitk(const mla_splitk_args &args) {
     using engine = mla_engine_device<Kv>;
     engine unit(mla_lds<typename engine::shared>());
+    mla_let_next_launch_begin();
     const int32_t last = args.worker_indptr[mla_block() + 1];
     for (int32_t i = args.worker_indptr[mla_block()]; i < last; i++)
         mla_walk<engine>(args, args.items[i], unit).run();

@@ -59,7 +59,7 @@ template <int N> MLA_DEVICE void mla_store_pairs(uint16_t *to, const uint32_t (&
 }
 
 /* The same into the output, rounded to its format: `values` start at `column` of `row`. */
-template <int N> MLA_DEVICE void mla_store_out(const mla_splitk_args &args, int64_t row, int column, const float (&values)[N]) {
+template <int N> MLA_DEVICE void mla_store_out(const mla_splitk_args &args, int64_t row, int64_t column, const float (&values)[N]) {
     const int64_t at = row * MLA_HEAD_DIM_V + column;
     if (args.problem.out_format == MLA_FP32)
         return mla_store_f32(static_cast<float *>(args.output.out) + at, values);

@@ -5,7 +5,7 @@
  *   DIRECT     these chunks are operands already
  *   FP16       operands are fp16, otherwise bf16
  *   SCALES     one e8m0 scale a chunk, in kv_block_scales
- *   convert    one stager's chunks of a token, stager + i * STAGERS, and their scales, to chunks of operands: calls put(chunk index, chunk)
+ *   convert    one stager's chunks of a token, stager + i * STAGERS, and their scales, to chunks of operands: calls put(place, chunk)
  *
  * A per-tensor scale is folded into the score's factor and the output's; block scales are multiplied in here.
  */
@@ -27,6 +27,12 @@ constexpr int mla_key_chunks = MLA_HEAD_DIM / 8;
 MLA_DEVICE int mla_swizzle(int row, int chunk) {
     return chunk ^ (row & 7);
 }
+
+/* Chunk `lane + step` of a row. `step`, a multiple of 8, is known to the compiler where loops are unrolled, and left alone by the swizzle: no arithmetic at run time. */
+struct mla_place {
+    int lane, step;
+    MLA_DEVICE int in(int row) const { return mla_swizzle(row, lane) + step; }
+};
 
 /* A chunk from memory, zeros where there is none. */
 MLA_DEVICE mla_chunk mla_load_chunk(const mla_chunk *from, bool there) {
@@ -56,20 +62,47 @@ template <bool FP16> MLA_DEVICE uint32_t mla_operand_pair(float low, float high)
 
 /* Two floats that are exact in bf16. */
 MLA_DEVICE uint32_t mla_exact_bf16x2(float low, float high) {
-    return mla_to_bits(low) >> 16 | (mla_to_bits(high) & 0xFFFF0000);
+    return mla_bytes(mla_to_bits(low), mla_to_bits(high), 0x7632);
 }
 
-/* Exponent and mantissa are read with float's bias, then scaled to their own: exact for subnormals too. */
-MLA_DEVICE float mla_e4m3_value(uint32_t code, float bias, bool nan) {
-    const float magnitude = mla_from_bits((code & 0x7F) << 20) * bias;
-    return mla_from_bits(nan ? 0x7FC00000 : mla_to_bits(magnitude) | (code & 0x80) << 24);
-}
+struct mla_float_pair {
+    float low, high;
+};
+
+/* Two codes, bits 0-7 and 8-15, as bf16, exactly: exponent and mantissa are read with bf16's bias, then scaled to their own, subnormals too. */
+template <typename Code> struct mla_e4m3_codes {
+    static MLA_DEVICE uint32_t operands(uint32_t codes) {
+        const uint32_t x = mla_bytes(0, codes, 0x5040);
+        return mla_mul_bf16x2((x >> 4 & 0x07F007F0) | (x & 0x80008000), Code::BIAS) | (Code::nan(x) >> 15) * 0x7FC0;
+    }
+    static MLA_DEVICE mla_float_pair values(uint32_t codes) {
+        const uint32_t pair = operands(codes);
+        return {mla_float(static_cast<uint16_t>(pair)), mla_float(static_cast<uint16_t>(pair >> 16))};
+    }
+};
+/* nan: bits 15 and 31 of x where the code above them, in bits 8-15 and 24-31, is not a number. */
+struct mla_e4m3fnuz : mla_e4m3_codes<mla_e4m3fnuz> {
+    static constexpr uint32_t BIAS = 0x7B007B00; /* 2^119 twice */
+    static MLA_DEVICE uint32_t nan(uint32_t x) { return x & ~((x & 0x7F007F00) + 0x7F007F00) & 0x80008000; }
+};
+#if defined(MLA_HAS_E4M3)
 struct mla_e4m3 {
-    static MLA_DEVICE float value(uint32_t code) { return mla_e4m3_value(code, 0x1p120f, (code & 0x7F) == 0x7F); }
+    static MLA_DEVICE mla_float_pair values(uint32_t codes) {
+        mla_float_pair pair;
+        mla_e4m3_to_float(codes, pair.low, pair.high);
+        return pair;
+    }
+    static MLA_DEVICE uint32_t operands(uint32_t codes) {
+        const mla_float_pair pair = values(codes);
+        return mla_exact_bf16x2(pair.low, pair.high);
+    }
 };
-struct mla_e4m3fnuz {
-    static MLA_DEVICE float value(uint32_t code) { return mla_e4m3_value(code, 0x1p119f, code == 0x80); }
+#else
+struct mla_e4m3 : mla_e4m3_codes<mla_e4m3> {
+    static constexpr uint32_t BIAS = 0x7B807B80; /* 2^120 twice */
+    static MLA_DEVICE uint32_t nan(uint32_t x) { return ((x & 0x7F007F00) + 0x01000100) & 0x80008000; }
 };
+#endif
 
 /* ---- KV ---- */
 
@@ -80,23 +113,22 @@ template <bool fp16> struct mla_kv_16bit {
     static MLA_DEVICE void convert(const mla_chunk (&raw)[ROUNDS], const uint8_t (&)[ROUNDS], int stager, Put put) {
         MLA_UNROLL
         for (int i = 0; i < ROUNDS; i++)
-            put(stager + i * STAGERS, raw[i]);
+            put(mla_place{stager + i * STAGERS % 8, i * STAGERS / 8 * 8}, raw[i]);
     }
 };
 typedef mla_kv_16bit<false> mla_kv_bf16;
 typedef mla_kv_16bit<true> mla_kv_fp16;
 
-/* One chunk of sixteen codes makes two of operands: pair(low, high) of the codes' values. */
-template <typename Code, typename Pair, typename Put> MLA_DEVICE void mla_convert_fp8(const mla_chunk &raw, int chunk, Pair pair, Put put) {
+/* One chunk of sixteen codes makes two of operands, the first of them at `place`; operands(codes) makes two. */
+template <typename Operands, typename Put>
+MLA_DEVICE void mla_convert_fp8(const mla_chunk &raw, mla_place place, Operands operands, Put put) {
     MLA_UNROLL
     for (int half = 0; half < 2; half++) {
-        mla_chunk operands;
+        mla_chunk chunk;
         MLA_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const uint32_t codes = raw.w[half * 2 + i / 2] >> i % 2 * 16;
-            operands.w[i] = pair(Code::value(codes & 0xFF), Code::value(codes >> 8 & 0xFF));
-        }
-        put(chunk * 2 + half, operands);
+        for (int i = 0; i < 4; i++)
+            chunk.w[i] = operands(raw.w[half * 2 + i / 2] >> i % 2 * 16);
+        put(mla_place{place.lane + half, place.step}, chunk);
     }
 }
 
@@ -108,7 +140,7 @@ template <typename Code> struct mla_kv_per_tensor {
         MLA_UNROLL
         for (int i = 0; i < ROUNDS; i++)
             if (stager + i * STAGERS < CHUNKS)
-                mla_convert_fp8<Code>(raw[i], stager + i * STAGERS, mla_exact_bf16x2, put);
+                mla_convert_fp8(raw[i], mla_place{stager * 2, i * STAGERS * 2}, Code::operands, put);
     }
 };
 typedef mla_kv_per_tensor<mla_e4m3> mla_kv_fp8;
@@ -129,10 +161,15 @@ struct mla_kv_fp8b656 {
             const int chunk = stager + i * STAGERS;
             const float scale = scales[i * STAGERS / 8 % 4];
             if (i * STAGERS < SCALE_CHUNK)
-                mla_convert_fp8<mla_e4m3>(
-                    raw[i], chunk, [scale](float low, float high) { return mla_bf16x2(low * scale, high * scale); }, put);
+                mla_convert_fp8(
+                    raw[i], mla_place{stager * 2, i * STAGERS * 2},
+                    [scale](uint32_t codes) {
+                        const mla_float_pair values = mla_e4m3::values(codes);
+                        return mla_bf16x2(values.low * scale, values.high * scale);
+                    },
+                    put);
             else if (chunk > SCALE_CHUNK && chunk < CHUNKS)
-                put(MLA_HEAD_DIM_V / 8 + chunk - (SCALE_CHUNK + 1), raw[i]);
+                put(mla_place{MLA_HEAD_DIM_V / 8 + chunk - (SCALE_CHUNK + 1), 0}, raw[i]);
         }
     }
 };
@@ -142,12 +179,18 @@ struct mla_kv_mxfp4 {
     static constexpr int CHUNKS = MLA_HEAD_DIM / 32;
     static constexpr bool DIRECT = false, FP16 = false, SCALES = true;
 
-    static MLA_DEVICE float scale_value(uint32_t e8m0) {
-        return mla_from_bits(e8m0 == 0 ? 0x00400000 : e8m0 == 0xFF ? 0x7FC00000 : e8m0 << 23);
+    /* 2^126 times the scale, as bf16: codes are read with bf16's bias, not their own. The largest is out of range: what is missing is in `rest`. */
+    struct scaling {
+        uint32_t factor, rest; /* two equal halves */
+    };
+    static MLA_DEVICE scaling scaling_of(uint32_t e8m0) {
+        const uint32_t low = e8m0 < 128 ? e8m0 : 128, twice = 0x00010001;
+        return {(e8m0 == 0xFF ? 0x7FC0 : (low + 126) << 7) * twice, ((e8m0 - low + 127) << 7) * twice};
     }
-    static MLA_DEVICE float value(uint32_t code, float scale) {
-        const float magnitude = mla_from_bits((code & 7) << 22) * 0x1p126f * scale;
-        return mla_from_bits(mla_to_bits(magnitude) | (code & 8) << 28);
+    /* Codes 2i and 2i + 1 of a word as bf16, 2^-126 of their values: a sign, two bits of exponent, one of mantissa. */
+    static MLA_DEVICE uint32_t pair(uint32_t codes, int i) {
+        const uint32_t x = mla_bytes(codes << 4, codes, i << 4 | (4 + i) << 12);
+        return (x >> 6 & 0x01C001C0) | (x & 0x80008000);
     }
     template <int STAGERS, int ROUNDS, typename Put>
     static MLA_DEVICE void convert(const mla_chunk (&raw)[ROUNDS], const uint8_t (&scales)[ROUNDS], int stager, Put put) {
@@ -156,16 +199,14 @@ struct mla_kv_mxfp4 {
             const int chunk = stager + i * STAGERS;
             if (chunk >= CHUNKS)
                 continue;
-            const float scale = scale_value(scales[i]);
+            const scaling scale = scaling_of(scales[i]);
             MLA_UNROLL
             for (int w = 0; w < 4; w++) {
                 mla_chunk operands;
                 MLA_UNROLL
-                for (int pair = 0; pair < 4; pair++) {
-                    const uint32_t codes = raw[i].w[w] >> pair * 8;
-                    operands.w[pair] = mla_exact_bf16x2(value(codes & 15, scale), value(codes >> 4 & 15, scale));
-                }
-                put(chunk * 4 + w, operands);
+                for (int p = 0; p < 4; p++)
+                    operands.w[p] = mla_mul_bf16x2(mla_mul_bf16x2(pair(raw[i].w[w], p), scale.factor), scale.rest);
+                put(mla_place{stager * 4 + w, i * STAGERS * 4}, operands);
             }
         }
     }
@@ -179,9 +220,8 @@ struct mla_q_16bit {
 };
 template <typename Code, bool FP16> struct mla_q_fp8 {
     static MLA_DEVICE uint32_t pair(const void *q, int64_t pair) {
-        const uint32_t codes = static_cast<const uint16_t *>(q)[pair];
-        const float low = Code::value(codes & 0xFF), high = Code::value(codes >> 8);
-        return mla_operand_pair<FP16>(low, high);
+        const mla_float_pair values = Code::values(static_cast<const uint16_t *>(q)[pair]);
+        return mla_operand_pair<FP16>(values.low, values.high);
     }
 };
 

@@ -24,19 +24,15 @@ template <typename Engine> struct mla_walk {
     Engine &engine;
     const score_map map;
     const int tiles;
-    int begin[ROWS], end[ROWS]; /* visible key positions of this lane's rows */
-    int all_begin, all_end;     /* positions every row sees */
-    int64_t next;               /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
-    float m[ROWS], l[ROWS];     /* running maximum, in log2 units; this lane's part of the sum of weights */
+    int all_begin, all_end; /* positions every row sees */
+    int64_t next;           /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
+    float m[ROWS], l[ROWS]; /* running maximum, in log2 units; this lane's part of the sum of weights */
 
     MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
         : args(arguments), item(work), engine(unit), map(score_map_of(arguments.problem)),
           tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS) {
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
-            const mla_positions seen = visible(engine.row(i));
-            begin[i] = seen.begin;
-            end[i] = seen.end;
             m[i] = -mla_infinity;
             l[i] = 0.0f;
         }
@@ -116,11 +112,19 @@ template <typename Engine> struct mla_walk {
         const int first = item.kv_begin + tile * TOKENS;
         const bool sparse = args.problem.paging == MLA_SPARSE;
         if (sparse || first < all_begin || first + TOKENS > all_end)
-            each(s, [&](float &x, int b, int e) {
-                const int token = engine.token(b, e), i = Engine::lane_row(e);
-                if (first + token < begin[i] || first + token >= end[i] || (sparse && !engine.present(tile, token)))
-                    x = -mla_infinity;
-            });
+            hide(tile, first, sparse, s);
+    }
+
+    MLA_DEVICE void hide(int tile, int first, bool sparse, float (&s)[BLOCKS][4]) const {
+        mla_positions seen[ROWS];
+        MLA_UNROLL
+        for (int i = 0; i < ROWS; i++)
+            seen[i] = visible(engine.row(i));
+        each(s, [&](float &x, int b, int e) {
+            const int token = engine.token(b, e), position = first + token, i = Engine::lane_row(e);
+            if (position < seen[i].begin || position >= seen[i].end || (sparse && !engine.present(tile, token)))
+                x = -mla_infinity;
+        });
     }
 
     /* Turns scores into weights, and brings sums and accumulators to the new maximum. A row that has seen nothing yet has m == -inf: its weights are 0. */
@@ -154,55 +158,40 @@ template <typename Engine> struct mla_walk {
         engine.fetched();
         next = slot(tile + 1);
     }
-    MLA_DEVICE void land(int tile) {
-        if (tile < tiles)
-            engine.land(tile);
-    }
 
     MLA_DEVICE void begin_tiles() {
         next = slot(0);
         MLA_UNROLL
-        for (int t = 0; t < Engine::AHEAD - 1; t++) {
+        for (int t = 0; t < Engine::AHEAD; t++) {
             engine.foresee(args.problem, next);
             fetch(t);
         }
-        engine.load_q(args.problem, item.first_row, item.rows);
         engine.foresee(args.problem, next);
-        land(0);
-        fetch(Engine::AHEAD - 1);
-        mla_barrier();
+        engine.load_q(args.problem, item.first_row, item.rows);
     }
 
     /*
-     * A landing tile may not overwrite one that is still read. With three buffers or more it lands before the barrier that the scores need anyway; with
-     * two it lands after it and needs a second; a single one is free only once the products are done.
+     * A tile is whole after the barrier that follows its landing, which also says that nobody reads the tile before it any more. A single buffer must be
+     * free before a tile lands. What lands after the last tile was never fetched, and nobody looks at it: without a branch, landing and products overlap.
      */
     MLA_DEVICE void run() {
-        constexpr int BUFFERS = Engine::TILES;
         mla_barrier();
         engine.clear();
         begin_tiles();
+        engine.land(0);
         for (int t = 0; t < tiles; t++) {
-            engine.foresee(args.problem, next);
-            engine.scores(t);
-            if (BUFFERS > 2)
-                land(t + 1);
             mla_barrier();
-            if (BUFFERS == 2)
-                land(t + 1);
-            if (BUFFERS > 1)
-                fetch(t + Engine::AHEAD);
+            fetch(t + Engine::AHEAD);
+            engine.scores(t);
+            mla_barrier();
+            engine.foresee(args.problem, next);
             float s[BLOCKS][4];
             score(t, s);
             weigh(s);
             engine.accumulate(t, s);
-            if (BUFFERS == 1) {
+            if (Engine::TILES == 1)
                 mla_barrier();
-                land(t + 1);
-                fetch(t + Engine::AHEAD);
-            }
-            if (BUFFERS < 3)
-                mla_barrier();
+            engine.land(t + 1);
         }
         finish();
     }
@@ -231,7 +220,7 @@ template <typename Engine> struct mla_walk {
                 args.output.lse[row] = end_of.lse;
         }
         engine.rescale(scale);
-        engine.output([this](int r, int column, const auto &values) {
+        engine.output([this](int r, int64_t column, const auto &values) {
             if (r < item.rows)
                 mla_store_out(args, item.first_row + r, column, values);
         });
@@ -243,7 +232,7 @@ template <typename Engine> struct mla_walk {
         for (int i = 0; i < ROWS; i++)
             if (engine.row(i) < item.rows && engine.speaks())
                 mla_store_f32(args.partial_ml + (first + engine.row(i)) * 2, {m[i], l[i]});
-        engine.output([this, first](int r, int column, const auto &values) {
+        engine.output([this, first](int r, int64_t column, const auto &values) {
             if (r < item.rows)
                 mla_store_f32(args.partial_out + (first + r) * MLA_HEAD_DIM_V + column, values);
         });

@@ -134,11 +134,12 @@ Test(backend_hip, launch_errors_are_reported) {
     mla_launcher *launcher;
     mla_splitk_args args = {0};
     cr_assert_eq(mla_hip_launcher_open(device, &launcher).code, MLA_OK);
-    mla_status status = launcher->launch(launcher, "mla_no_such_kernel", 1, 64, 0, &args, sizeof args, device->stream);
+    mla_status status =
+        launcher->launch(launcher, "mla_no_such_kernel", (mla_grid){.blocks = 1, .threads = 64}, &args, sizeof args, device->stream);
     cr_expect_str_eq(status.message, "mla_no_such_kernel: named symbol not found (HIP error 500)");
-    status = launcher->launch(launcher, "mla_combine", 1, 64, 0, &args, sizeof args - 8, device->stream);
+    status = launcher->launch(launcher, "mla_combine", (mla_grid){.blocks = 1, .threads = 64}, &args, sizeof args - 8, device->stream);
     cr_expect_str_eq(status.message, "mla_combine: invalid argument (HIP error 1)");
-    cr_expect_eq(launcher->launch(launcher, "mla_combine", 0, 64, 0, NULL, 0, device->stream).code, MLA_OK);
+    cr_expect_eq(launcher->launch(launcher, "mla_combine", (mla_grid){.threads = 64}, NULL, 0, device->stream).code, MLA_OK);
     launcher->close(launcher);
     device->close(device);
 }

@@ -114,9 +114,9 @@ MLA_KERNEL(copies, test_args, MLA_WAVE) {
         *out++ = values[4];
     };
     values[0] = values[4] = 7.0f;
-    mla_copy16(&values[0], &in[0]);
+    mla_copy16(&values[0], &in[0], true);
     mla_copy_commit();
-    mla_copy16(&values[4], &in[4]);
+    mla_copy16(&values[4], &in[4], true);
     note();
     mla_copy_wait<0>();
     note();
@@ -129,7 +129,7 @@ MLA_KERNEL(copies, test_args, MLA_WAVE) {
 
 MLA_KERNEL(copy_outside, test_args, threads) {
     *args.line = __LINE__ + 1;
-    mla_copy16(args.out, args.in);
+    mla_copy16(args.out, args.in, true);
 }
 
 constexpr int steps = 3, cols = 2;

@@ -15,7 +15,7 @@ typedef struct shape {
     int32_t qo_indptr[MAX_BATCH + 1], kv_indptr[MAX_BATCH + 1];
 } shape;
 
-static const mla_plan_options options = {.row_tile = 16, .kv_tile = 64, .compute_units = 8};
+static const mla_plan_options options = {.row_tile = 16, .kv_tile = 64, .resident_blocks = 8};
 
 static void make_shape(shape *s, int32_t heads, int32_t batch, const int32_t *q_len, const int32_t *kv_len) {
     memset(s, 0, sizeof *s);
@@ -97,7 +97,7 @@ Test(plan, clips_to_what_is_visible) {
     expect_item(&plan, 2, 16, 6, 8, 2);
     expect_item(&plan, 3, 16, 8, 10, 3);
     mla_plan_free(&plan);
-    plan = make_plan(&s.problem, &(mla_plan_options){.row_tile = 32, .kv_tile = 64, .compute_units = 8});
+    plan = make_plan(&s.problem, &(mla_plan_options){.row_tile = 32, .kv_tile = 64, .resident_blocks = 8});
     cr_assert_eq(plan.num_items, 2);
     expect_item(&plan, 0, 0, 5, 8, 0);
     expect_item(&plan, 1, 0, 8, 10, 1);
@@ -109,7 +109,7 @@ Test(plan, balanced) {
     shape s;
     make_shape(&s, 16, 2, (int32_t[]){1, 1}, (int32_t[]){300, 100});
     s.problem.split_policy = MLA_SPLIT_BALANCED;
-    mla_plan plan = make_plan(&s.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 64, .compute_units = 3});
+    mla_plan plan = make_plan(&s.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 64, .resident_blocks = 3});
     cr_assert_eq(plan.num_items, 3);
     cr_assert_eq(plan.num_workers, 3);
     expect_item(&plan, 0, 0, 0, 192, 0);
@@ -118,8 +118,8 @@ Test(plan, balanced) {
     mla_plan_free(&plan);
 }
 
-/* The public contest's shapes against the seed's rule: max(1, min(32, 512 / groups)) splits of ceil(kv_len / splits). */
-Test(plan, adaptive_is_the_seeds_rule) {
+/* The public contest's shapes on a device that runs 264 blocks at once: splits that fill it once, at most 32. */
+Test(plan, adaptive_fills_the_device_once) {
     int32_t kv_lens[] = {1024, 8192}, batches[] = {4, 32, 64, 256, 1024};
     static int32_t qo_indptr[1025], kv_indptr[1025];
     for (int k = 0; k < 2; k++) {
@@ -129,20 +129,41 @@ Test(plan, adaptive_is_the_seeds_rule) {
                 kv_indptr[b] = b * kv_lens[k];
             }
             mla_problem p = {.batch = batches[i], .heads = 16, .total_q = batches[i], .qo_indptr = qo_indptr, .kv_indptr = kv_indptr};
-            int32_t splits = (int32_t[]){32, 16, 8, 2, 1}[i];
-            mla_plan plan = make_plan(&p, &(mla_plan_options){.row_tile = 16, .kv_tile = 64, .compute_units = 256});
-            cr_expect_eq(plan.num_items, batches[i] * splits);
+            int32_t splits = (int32_t[]){32, 8, 4, 1, 1}[i];
+            mla_plan plan = make_plan(&p, &(mla_plan_options){.row_tile = 16, .kv_tile = 32, .resident_blocks = 264});
+            cr_expect_eq(plan.num_items, batches[i] * splits, "%d x %d: %d items", batches[i], kv_lens[k], plan.num_items);
             cr_expect_eq(plan.items[0].kv_end, kv_lens[k] / splits);
             mla_plan_free(&plan);
         }
     }
 }
 
-Test(plan, adaptive_fills_a_larger_device) {
+/*
+ * Nine groups of 10 tiles, 8 blocks at once. 1 split: two waves of 10 + 3. 2: 18 items, three of 5 + 3. 3: 27, four of 4 + 3. Even 7 are worse:
+ * 63 items, eight waves of 2 + 3.
+ */
+Test(plan, adaptive_counts_whole_waves) {
+    int32_t qo_indptr[10], kv_indptr[10];
+    for (int32_t b = 0; b <= 9; b++) {
+        qo_indptr[b] = b;
+        kv_indptr[b] = b * 640;
+    }
+    mla_problem p = {.batch = 9, .heads = 16, .total_q = 9, .qo_indptr = qo_indptr, .kv_indptr = kv_indptr};
+    mla_plan plan = make_plan(&p, &options);
+    cr_expect_eq(plan.num_items, 18);
+    mla_plan_free(&plan);
+}
+
+/*
+ * 100 tiles beside one, 8 blocks at once. 4 splits: the longest item takes 25 + 3. 8: two waves of 7 + 3, the longest 13 + 3. 9: three waves of 6 + 3.
+ * The short sequence's 64 keys are cut into 8 as well.
+ */
+Test(plan, adaptive_heeds_the_longest) {
     shape s;
-    make_shape(&s, 16, 2, (int32_t[]){16, 16}, (int32_t[]){4096, 4096});
-    mla_plan plan = make_plan(&s.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 64, .compute_units = 304});
-    cr_expect_eq(plan.num_items, 32 * 19, "608 programs over 32 groups are 19 splits each, not %d items", plan.num_items);
+    make_shape(&s, 16, 2, (int32_t[]){1, 1}, (int32_t[]){6400, 64});
+    mla_plan plan = make_plan(&s.problem, &options);
+    cr_expect_eq(plan.num_items, 16);
+    cr_expect_eq(plan.items[0].kv_end, 800);
     mla_plan_free(&plan);
 }
 
@@ -244,7 +265,7 @@ static void expect_workers(const mla_problem *p, const mla_plan *plan) {
         most = tiles > most ? tiles : most;
     }
     if (p->split_policy == MLA_SPLIT_BALANCED) {
-        cr_assert_leq(plan->num_workers, options.compute_units);
+        cr_assert_leq(plan->num_workers, options.resident_blocks);
         cr_assert(plan->num_workers == 0 || most - least <= 1, "workers hold %lld to %lld tiles", (long long)least, (long long)most);
     } else {
         cr_assert_eq(plan->num_workers, plan->num_items);
@@ -293,7 +314,7 @@ Test(plan, size_does_not_depend_on_the_batch) {
         make_shape(&one, 24, 1, &q_len[b], &kv_len[b]);
         one.problem.split_policy = MLA_SPLIT_SIZE;
         one.problem.split_arg = 128;
-        mla_plan alone = make_plan(&one.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 64, .compute_units = 300});
+        mla_plan alone = make_plan(&one.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 64, .resident_blocks = 300});
         for (int32_t i = 0; i < alone.num_items; i++, item++) {
             const mla_plan_item *x = &alone.items[i], *y = &together.items[item];
             cr_assert_eq(y->sequence, b);
@@ -323,7 +344,7 @@ Test(plan, large_batches_are_fast) {
                      .kv_indptr = kv_indptr,
                      .split_policy = MLA_SPLIT_BALANCED};
     clock_t start = clock();
-    mla_plan plan = make_plan(&p, &(mla_plan_options){.row_tile = 64, .kv_tile = 64, .compute_units = 304});
+    mla_plan plan = make_plan(&p, &(mla_plan_options){.row_tile = 64, .kv_tile = 64, .resident_blocks = 304});
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     cr_expect_lt(seconds, 2.0, "took %g s", seconds);
     cr_expect_eq(plan.num_groups, BATCH * 16);
@@ -361,7 +382,8 @@ Test(plan, what_does_not_fit_is_refused) {
     make_shape(&s, 1, 1, (int32_t[]){2}, (int32_t[]){INT32_MAX});
     s.problem.split_policy = MLA_SPLIT_SIZE;
     s.problem.split_arg = 1;
-    expect_refused(&s.problem, &(mla_plan_options){.row_tile = 1, .kv_tile = 64, .compute_units = 8}, MLA_EUNSUPPORTED, "4294967294 items");
+    expect_refused(&s.problem, &(mla_plan_options){.row_tile = 1, .kv_tile = 64, .resident_blocks = 8}, MLA_EUNSUPPORTED,
+                   "4294967294 items");
     s.problem.total_q = (int64_t)1 << 40;
     expect_refused(&s.problem, &options, MLA_EUNSUPPORTED, "row groups");
     s.problem.total_q = INT64_MAX;
@@ -371,8 +393,8 @@ Test(plan, what_does_not_fit_is_refused) {
 Test(plan, malformed_options_are_refused) {
     shape s;
     make_shape(&s, 1, 1, (int32_t[]){1}, (int32_t[]){1});
-    expect_refused(&s.problem, &(mla_plan_options){.row_tile = 0, .kv_tile = 64, .compute_units = 8}, MLA_EINVAL, "row_tile");
-    expect_refused(&s.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 0, .compute_units = 8}, MLA_EINVAL, "kv_tile");
+    expect_refused(&s.problem, &(mla_plan_options){.row_tile = 0, .kv_tile = 64, .resident_blocks = 8}, MLA_EINVAL, "row_tile");
+    expect_refused(&s.problem, &(mla_plan_options){.row_tile = 16, .kv_tile = 0, .resident_blocks = 8}, MLA_EINVAL, "kv_tile");
     s.problem.split_policy = MLA_SPLIT_FIXED;
     expect_refused(&s.problem, &options, MLA_EINVAL, "split_arg");
 }

@@ -34,6 +34,14 @@ static const uint16_t *cdna3_dim_order(void) {
     return order;
 }
 
+/* mma's parts have half of each group of 64 dimensions. */
+static const uint16_t *mma_dim_order(void) {
+    static uint16_t order[MLA_HEAD_DIM];
+    for (uint16_t i = 0; i < MLA_HEAD_DIM; i++)
+        order[i] = (uint16_t)(i % (MLA_HEAD_DIM / 2) / 32 * 64 + i / (MLA_HEAD_DIM / 2) * 32 + i % 32);
+    return order;
+}
+
 /* cdna4's steps of 32 tokens take four of each of two blocks of 16 in turn: a lane's eight. */
 static const uint16_t *cdna4_token_order(void) {
     static uint16_t order[64];
@@ -48,7 +56,7 @@ static void set_layout(mla_model *model, const mla_engine *engine) {
     model->row_lanes = 4;
     model->lane_run = mma ? 2 : 4;
     model->dim_parts = cdna4 ? 1 : 2;
-    model->dim_order = mma || cdna4 ? NULL : cdna3_dim_order();
+    model->dim_order = mma ? mma_dim_order() : cdna4 ? NULL : cdna3_dim_order();
     model->tile_token_order = cdna4 ? cdna4_token_order() : NULL;
 }
 
@@ -133,7 +141,7 @@ mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *dev
     *splits = (mla_drift_splits){0};
     if (!engine)
         return mla_drift_splits_of_ranges(host, -1, NULL, 0, splits);
-    const mla_plan_options options = {.row_tile = engine->row_tile, .kv_tile = engine->kv_tile, .compute_units = device->compute_units};
+    const mla_plan_options options = mla_engine_plan_options(engine, device);
     mla_plan plan;
     TRY(mla_plan_make(host, &options, &plan));
     const mla_status status = splits_of_plan(host, &plan, splits);
