@@ -3,7 +3,7 @@
 # ---- knobs --------------------------------------------------------------------------------------------------------------------
 CC       ?= cc#            C compiler: gcc or clang
 CXX      ?= c++#           C++ compiler, for host execution alone
-OPT      ?= -O3#           optimisation of host code; never -ffast-math
+OPT      ?= -O3#           optimisation of host code, within IEEE arithmetic
 FLAVOUR  ?= release#       release | asan | ubsan: each builds into a directory of its own
 JOBS     ?= $(shell nproc)# parallel jobs
 ROCM_PATH ?= /opt/rocm#    ROCm 6 or 7, when there is one
