@@ -11,6 +11,7 @@ CUDA_HOME ?= /usr/local/cuda# CUDA 12 or 13, when there is one
 AMD_ARCHS ?= gfx90a gfx942 gfx950# AMD targets to compile for
 NVIDIA_ARCHS ?= 80 90#     compute capabilities to compile for
 FUZZ_SECONDS ?= 30#        seconds that `make fuzz` spends on each target
+PREFIX   ?= /usr/local#   where make install puts mla-verify, the library and its headers; DESTDIR goes before it
 V        ?=#                set to 1 to see the commands
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
@@ -63,12 +64,14 @@ FUZZED_case := verify/case.c verify/contract_line.c verify/random.c $(addprefix 
 FUZZED_safetensors := verify/safetensors.c verify/output_file.c ref/status.c
 EXAMPLES := $(patsubst gpu/%.c,$(B)/%.so,$(wildcard gpu/example_*.c))
 MUTANTS := $(if $(HAVE_BOOST),$(patsubst tests/mutants/%.patch,$(B)/mutants/%.so,$(wildcard tests/mutants/*.patch)))
+LIBRARY := $(B)/libmlaverify.so
+PUBLIC_HEADERS := ref/mla.h gpu/mla_gpu.h verify/mlaverify.h
 FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
 
-.PHONY: all found verify check test unit cli mutants mutants-build asan ubsan sanitized fuzz tidy format format-check inspect help clean
+.PHONY: all found verify check test unit cli install mutants mutants-build asan ubsan sanitized fuzz tidy format format-check inspect help clean
 .SECONDARY:
 
-all: found $(B)/mla-verify $(EXAMPLES) ## build mla-verify with whatever this machine has
+all: found $(B)/mla-verify $(LIBRARY) $(EXAMPLES) ## build mla-verify with whatever this machine has
 
 found:
 	@test -n "$(OPENBLAS_LIB)" || { echo "OpenBLAS (openmp variant) not found: run 'make deps'" >&2; exit 1; }
@@ -100,6 +103,7 @@ unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 cli: all
 	@tests/cli.sh $(B)/mla-verify
 	@tests/shards.sh $(B)/mla-verify
+	@$(if $(filter release,$(FLAVOUR)),MAKE=$(MAKE) tests/library.sh $(B)/mla-verify)
 	@tests/golden.sh $(B)/mla-verify
 	@tests/html.sh $(B)/mla-verify
 
@@ -124,6 +128,15 @@ mutants: mutants-build ## planted bugs: does the gate notice every one of them, 
 
 mutants-build: all $(MUTANTS) ## the split-K kernel with each patch of tests/mutants, as plug-ins
 	@test -n "$(MUTANTS)" || { echo "mutants need host execution: run 'make deps'" >&2; exit 1; }
+
+install: all ## mla-verify, libmlaverify.so, headers and a pkg-config file, under PREFIX
+	install -D $(B)/mla-verify $(DESTDIR)$(PREFIX)/bin/mla-verify
+	install -D -m 644 $(LIBRARY) $(DESTDIR)$(PREFIX)/lib/libmlaverify.so.1
+	ln -sf libmlaverify.so.1 $(DESTDIR)$(PREFIX)/lib/libmlaverify.so
+	for h in $(PUBLIC_HEADERS); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/mlaverify/$$h || exit; done
+	install -D -m 644 verify/grade_tensors.py $(DESTDIR)$(PREFIX)/share/mlaverify/grade_tensors.py
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|' verify/mlaverify.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/mlaverify.pc
 
 # ---- checks ------------------------------------------------------------------------------------------------------------------------------------
 TIDY_FLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -I$(OPENBLAS_INC) -DMLA_HAVE_HOST_EXEC
@@ -153,6 +166,16 @@ BEGIN = @mkdir -p $(@D)$(if $(V),, && echo "  $@")
 $(B)/mla-verify: $(SUITE_OBJ) $(B)/verify/main.o
 	$(BEGIN)
 	$(Q)$(LINK) -o $@ $^ $(LIBS)
+
+# Of the suite the library has what it needs, and shows what its header declares.
+$(LIBRARY): $(B)/verify/mlaverify.o $(B)/suite.a
+	$(BEGIN)
+	$(Q)echo '{ global: mlaverify_*; local: *; };' > $(B)/mlaverify.map
+	$(Q)$(LINK) -shared -Wl,-soname,libmlaverify.so.1 -Wl,--version-script=$(B)/mlaverify.map -Wl,--no-undefined -Wl,--as-needed -o $@ $^ $(LIBS)
+
+$(B)/suite.a: $(SUITE_OBJ)
+	$(BEGIN)
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/%.o: %.c
 	$(BEGIN)

@@ -172,7 +172,8 @@ static void print_command(FILE *stream, const char *label, const char *kernel, c
 
 /* What can be done about it. */
 static void print_commands(FILE *stream, const mla_result *result) {
-    print_command(stream, "repeat", result->kernel, result->case_line ? result->case_line : "", result->golden);
+    if (!result->given)
+        print_command(stream, "repeat", result->kernel, result->case_line ? result->case_line : "", result->golden);
     if (result->smallest)
         print_command(stream, "smallest", result->kernel, result->smallest, NULL);
     if (result->kept)

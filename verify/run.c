@@ -106,11 +106,3 @@ void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress
     run_case(subject, progress, result);
     result->seconds = mla_seconds() - begin;
 }
-
-void mla_result_free(mla_result *result) {
-    free(result->case_line);
-    free(result->smallest);
-    free(result->kept);
-    mla_measure_free(&result->measure);
-    *result = (mla_result){0};
-}

@@ -22,6 +22,7 @@ typedef struct mla_result {
     const mla_case *test; /* the caller's */
     const char *kernel;   /* the subject's spec; of `check` the file of outputs */
     const char *golden;   /* of `check` the golden file, otherwise NULL */
+    bool given;           /* outputs handed to the library: no command repeats it */
     char *case_line;      /* canonical */
     int32_t index;        /* of the case in a run's list */
     double seconds;       /* it took in all, inputs and oracle included */
