@@ -11,6 +11,7 @@ static const struct {
     const char *name, *full, *summary;
     mla_exit (*run)(int argc, char **argv);
 } commands[] = {
+    {"stages", "drift stages", "the rounding that each part of a kernel's error comes from", mla_drift_stages},
     {"order", "drift order", "splits, tile and order of summation of any kernel, found from outside", mla_drift_order},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

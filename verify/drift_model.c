@@ -118,29 +118,56 @@ static mla_status splits_of_plan(const mla_problem *host, const mla_plan *plan, 
     return mla_ok();
 }
 
-mla_status mla_drift_splits_of_ranges(const mla_problem *host, int32_t sequence, const mla_range *ranges, int count,
-                                      mla_drift_splits *splits) {
+static mla_status one_split_a_row(const mla_problem *host, mla_drift_splits *splits) {
     const int64_t rows = host->total_q * host->heads;
     int64_t next = 0;
-    TRY(allocate(splits, rows, rows * (count > 1 ? count : 1)));
+    TRY(allocate(splits, rows, rows));
     for (int64_t r = 0; r < rows; r++) {
-        const int32_t own = mla_sequence_of(host, r / host->heads);
-        const mla_range seen = own < 0 ? (mla_range){0, 0} : mla_visible(host, own, r / host->heads);
-        if (own >= 0 && own == sequence)
-            for (int i = 0; i < count; i++)
-                splits->ranges[next++] = ranges[i];
-        else if (seen.begin < seen.end)
+        const int32_t sequence = mla_sequence_of(host, r / host->heads);
+        const mla_range seen = sequence < 0 ? (mla_range){0, 0} : mla_visible(host, sequence, r / host->heads);
+        if (seen.begin < seen.end)
             splits->ranges[next++] = seen;
         splits->first[r + 1] = next;
     }
     return mla_ok();
 }
 
+static bool is_interleaved(const mla_fingerprint *f) {
+    for (int i = 0; i < f->num_splits; i++)
+        if (f->splits[i].tokens != f->splits[i].end - f->splits[i].begin)
+            return true;
+    return false;
+}
+
+mla_status mla_drift_splits_set(const mla_problem *host, int32_t sequence, const mla_fingerprint *f, mla_drift_splits *splits) {
+    const int64_t rows = host->total_q * host->heads, first = (int64_t)host->qo_indptr[sequence] * host->heads;
+    const int64_t end = (int64_t)host->qo_indptr[sequence + 1] * host->heads;
+    mla_drift_splits grown;
+    int64_t next = 0;
+    if (is_interleaved(f))
+        return mla_ok();
+    const mla_status status = allocate(&grown, rows, splits->first[rows] + (end - first) * f->num_splits);
+    for (int64_t r = 0; r < rows && status.code == MLA_OK; r++) {
+        if (r >= first && r < end)
+            for (int i = 0; i < f->num_splits; i++)
+                grown.ranges[next++] = (mla_range){f->splits[i].begin, f->splits[i].end};
+        else
+            for (int64_t i = splits->first[r]; i < splits->first[r + 1]; i++)
+                grown.ranges[next++] = splits->ranges[i];
+        grown.first[r + 1] = next;
+    }
+    mla_drift_splits *unused = status.code == MLA_OK ? splits : &grown;
+    mla_drift_splits_free(unused);
+    if (status.code == MLA_OK)
+        *splits = grown;
+    return status;
+}
+
 mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host, mla_drift_splits *splits) {
     const mla_engine *engine = engine_of(kernel, device);
     *splits = (mla_drift_splits){0};
     if (!engine)
-        return mla_drift_splits_of_ranges(host, -1, NULL, 0, splits);
+        return one_split_a_row(host, splits);
     const mla_plan_options options = mla_engine_plan_options(engine, device);
     mla_plan plan;
     TRY(mla_plan_make(host, &options, &plan));

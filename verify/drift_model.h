@@ -4,6 +4,7 @@
 
 #include "../gpu/mla_gpu.h"
 #include "../ref/model.h"
+#include "drift_fingerprint.h"
 
 /* Key ranges of every row's splits; `view` points into the arrays. */
 typedef struct mla_drift_splits {
@@ -19,9 +20,9 @@ mla_model mla_drift_model(const mla_kernel *kernel, const mla_device *device, co
 /* Splits of all rows: those of the project's own kernel, or one a row. Free with mla_drift_splits_free, also after failure. */
 mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host,
                                  mla_drift_splits *splits) MLA_CHECKED;
-/* The same ranges for every row of one sequence, and one split a row for all others. */
-mla_status mla_drift_splits_of_ranges(const mla_problem *host, int32_t sequence, const mla_range *ranges, int count,
-                                      mla_drift_splits *splits) MLA_CHECKED;
+/* What a fingerprint of one sequence found becomes the splits of its rows, unless its splits interleave. */
+mla_status mla_drift_splits_set(const mla_problem *host, int32_t sequence, const mla_fingerprint *fingerprint,
+                                mla_drift_splits *splits) MLA_CHECKED;
 /* Zeroed splits are allowed. */
 void mla_drift_splits_free(mla_drift_splits *splits);
 
