@@ -127,9 +127,30 @@ if ${CC:-cc} -std=c11 -O1 -include stdio.h -include stdlib.h -shared -fPIC -o "$
     check "in the process itself a crash ends everything" exits 134
     run run -q --kernel "$folder/it's wrong.so" --kernel reference --case "$small"
     check "quiet still shows a failure" says "FAILED  $small"
+    run bench --repeat 2 --kernel "$folder/it's wrong.so" --kernel reference --case "$small" --json "$json"
+    check "bench grades: a wrong kernel exits 1" exits 1
+    check "and is not timed" says "FAILED, not timed: 1 of 2048 elements outside the bound"
+    check "the right one beside it is" grep -q '^  reference  *cold  *2  *[0-9.]* [um]s' "$folder/stdout"
+    check "the JSON has times of that one alone" test "$(grep -c '"cold":' "$json")" = 1
+    rm -f "$json"
 else
     check "the wrong plug-in compiles" false
 fi
+
+# ---- bench -----------------------------------------------------------------------------------------------------------------------------
+run bench --repeat 3 --kernel reference --kernel splitk@host:mma --case "$small" --json "$json"
+check "bench exits 0" exits 0
+check "says what the device reaches" grep -q '^host.*: copies [0-9.]* GB/s, sgemm of 2048^3, [0-9]* threads [0-9.]* TFLOP/s$' "$folder/stdout"
+check "has its columns" grep -q '^  kernel  *launches  *median  *min  *p90-p10  *GB/s  *TFLOP/s  *of floor$' "$folder/stdout"
+check "times a kernel without its plan" grep -q '^  splitk@host:mma  *cold  *3 ' "$folder/stdout"
+check "and with it" grep -q '^  *cold+plan  *3 ' "$folder/stdout"
+check "its JSON parses" json_parses "$json"
+rm -f "$json"
+run bench --repeat 1 --kernel reference --case "$small" --require
+check "a limit that does not apply is no pass" exits 3
+refuse "a bench of no time" bench --kernel reference --case "$small" --seconds 0
+refuse "a bench of no launches" bench --kernel reference --case "$small" --repeat 0
+refuse "a bench of nothing" bench --kernel reference
 
 # ---- mutants ---------------------------------------------------------------------------------------------------------------------------
 run mutants --kernel reference --case 'kv_len=65,3' --only drop_last --only all_zero --only reversed --tolerance 10,10 --json "$folder/mutants.json"
@@ -221,7 +242,7 @@ check "info exits 0" exits 0
 check "info lists the kernels" says "splitk@host:cdna3"
 run info --kernel reference
 check "info on one kernel exits 0" exits 0
-for arguments in --help "run --help" "info --help" "mutants --help" "invariance --help" "run -h"; do
+for arguments in --help "run --help" "info --help" "bench --help" "mutants --help" "invariance --help" "run -h"; do
     run $arguments
     check "$arguments is on stdout and exits 0" eval 'exits 0 && says "usage: mla-verify" && stderr_empty'
 done

@@ -90,7 +90,8 @@ static void bench_pair(bench_run *b, const mla_subject *subject, const mla_case 
     const mla_space space = subject->opened.code == MLA_OK ? subject->handle.kernel->space : MLA_SPACE_HOST;
     mla_bench_case(subject, test, &b->options, &b->report.devices[space].yardstick, &b->progress, r);
     mla_progress_clear(&b->progress);
-    mla_bench_text_result(b->text, r, first);
+    if (!b->selection.quiet || r->verdict.status != MLA_PASSED)
+        mla_bench_text_result(b->text, r, first || b->selection.quiet);
 }
 
 static bool is_named(const mla_selection *s, const char *kernel) {
