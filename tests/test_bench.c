@@ -129,7 +129,9 @@ static mla_status sleep_longer(void *context) {
 Test(bench, a_burst_times_each_call) {
     int calls = 0;
     double seconds[3] = {0};
+    const double began = mla_now();
     cr_assert_eq(mla_time_burst(device, (mla_timed_call){sleep_longer, &calls}, 3, seconds).code, MLA_OK);
+    cr_expect_leq(seconds[0] + seconds[1] + seconds[2], mla_now() - began);
     cr_expect_eq(calls, 3);
     for (int i = 0; i < 3; i++)
         cr_expect_geq(seconds[i], 0.002 * (i + 1));
