@@ -42,4 +42,11 @@ open "#kernel=reference&text=heads%3D5+kv"
 check "filters by kernel and by words" counts '1 of 6 shown' 1
 open "#status=bad&kernel=reference"
 check "a filter may leave nothing" counts '0 of 6 shown' 1
+
+run bench --kernel reference --case 'heads=16 kv_len=64' --case 'heads=1 kv_len=64' --seconds 0.01 --html page.html
+check "bench writes a page" exits 0
+open "#text=heads%3D1"
+check "with its cases in the table" counts '1 of 2 shown' 1
+check "a roofline of the device" counts '<figure class="roofline">' 1
+check "and a point for each case" counts '<circle class="dot cold"' 2
 finish html

@@ -7,6 +7,7 @@
 
 #include "../verify/html_pictures.h"
 #include "../verify/report.h"
+#include "../verify/report_bench.h"
 #include "../verify/wire.h"
 
 /* ---- a measure made by hand: 2 tokens of 2 heads, out 1 with bound 2^-8 and A 4 ----------------------------------------------------- */
@@ -233,4 +234,27 @@ Test(report_html, many_results_are_not_all_drawn) {
     cr_expect_eq(album.good, 100);
     cr_expect(album.pictures[199] && !album.pictures[200] && album.pictures[250] && !album.pictures[350]);
     mla_html_album_free(&album);
+}
+
+/* ---- bench: bandwidth 10^10, 10^12 flop a second; 10 flop a byte at 50 GFLOP/s is below the slope's 100 --------------------------------- */
+
+Test(bench_html, the_roofline_has_its_points) {
+    const mla_device device = {.description = "a <device>"};
+    const mla_bench_result result = {.kernel = "mine & theirs",
+                                     .device = device.description,
+                                     .case_line = "heads=5",
+                                     .work = {.bytes = 100000000, .flops = 1000000000},
+                                     .floor = {.seconds = 0.01},
+                                     .timing = {[MLA_BENCH_COLD] = {.launches = 5, .median = 0.02}}};
+    mla_bench_report report = {.results = &result, .num_results = 1};
+    report.devices[0] =
+        (mla_bench_device){.device = &device, .yardstick = {.ceiling = {.bandwidth = 1e10, .matrix_rate = 1e12}, .matrix = "products of"}};
+    char *page = mla_bench_html(&report);
+    expect_contains(page, "<b>a &lt;device&gt;</b>");
+    expect_contains(page, "<td class=\"n\" data-v=\"20000\">20000.00</td>");
+    expect_contains(page, "<td class=\"n\" data-v=\"0.5\">0.500</td>");
+    expect_contains(page, "d=\"M48.0 104.0L308.0 8.0H568\""); /* enters at 1 flop a byte, two decades below the top; ridge at 100 */
+    expect_contains(page, "cx=\"178.0\" cy=\"70.4\"><title>mine &amp; theirs, heads=5, cold: 0.05 TFLOP/s</title>");
+    cr_expect_eq(occurrences(page, "<circle "), 1);
+    free(page);
 }

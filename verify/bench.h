@@ -25,6 +25,7 @@ const char *mla_bench_mode_name(mla_bench_mode mode);
 
 typedef struct mla_bench_result {
     const char *kernel;  /* the subject's spec */
+    const char *device;  /* description of what it ran on; NULL: the subject could not be opened */
     char *case_line;     /* canonical */
     mla_verdict verdict; /* as `run` gives it; only what passed is timed. ERROR also when timing failed */
     mla_work work;

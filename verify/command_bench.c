@@ -15,6 +15,7 @@ static const char usage[] =
     "\n"
     "  --repeat N       launches of each kind (default: as many as the time allows, 5 at least)\n"
     "  --seconds S      time for each kind of launch (default 0.5)\n"
+    "  --html FILE      results as one page for a browser, with the roofline; '-' as for --json\n"
     "  --require        fail when a ratio that this project promises of its CPU code is outside its limits (data/cpu.cases)\n";
 static const char exits[] =
     "\n"
@@ -32,6 +33,7 @@ static const char exits[] =
 typedef struct bench_run {
     mla_selection selection;
     mla_bench_options options;
+    const char *html; /* NULL: none */
     bool require;
     FILE *text;
     mla_progress progress;
@@ -53,6 +55,10 @@ static mla_status set_seconds(bench_run *b, const char *text) {
 static mla_status set_option(void *context, int option, const char *value) {
     bench_run *b = context;
     uint64_t repeat = 0;
+    if (option == 'H') {
+        b->html = value;
+        return mla_output_file_check(value);
+    }
     if (option == 'S')
         return set_seconds(b, value);
     if (option == 'R') {
@@ -65,9 +71,11 @@ static mla_status set_option(void *context, int option, const char *value) {
 }
 
 static mla_exit parse(bench_run *b, int argc, char **argv) {
-    static const struct option options[] = {
-        {"repeat", required_argument, NULL, 'N'}, {"seconds", required_argument, NULL, 'S'}, {"require", no_argument, NULL, 'R'}};
-    const mla_own_options own = {.list = options, .count = 3, .set = set_option, .context = b};
+    static const struct option options[] = {{"repeat", required_argument, NULL, 'N'},
+                                            {"seconds", required_argument, NULL, 'S'},
+                                            {"require", no_argument, NULL, 'R'},
+                                            {"html", required_argument, NULL, 'H'}};
+    const mla_own_options own = {.list = options, .count = 4, .set = set_option, .context = b};
     return mla_selection_parse(&b->selection, argc, argv, &own);
 }
 
@@ -90,6 +98,7 @@ static void bench_pair(bench_run *b, const mla_subject *subject, const mla_case 
     const mla_space space = subject->opened.code == MLA_OK ? subject->handle.kernel->space : MLA_SPACE_HOST;
     mla_bench_case(subject, test, &b->options, &b->report.devices[space].yardstick, &b->progress, r);
     mla_progress_clear(&b->progress);
+    r->device = subject->opened.code == MLA_OK ? b->report.devices[space].device->description : NULL;
     if (!b->selection.quiet || r->verdict.status != MLA_PASSED)
         mla_bench_text_result(b->text, r, first || b->selection.quiet);
 }
@@ -134,6 +143,13 @@ static mla_status find_ratios(bench_run *b) {
     return mla_ok();
 }
 
+/* Takes the text; NULL: there was no memory for it. */
+static mla_status write_file(const char *path, char *text) {
+    const mla_status status = text ? mla_output_file_write(path, text, strlen(text)) : mla_error(MLA_ENOMEM, "no memory for the report");
+    free(text);
+    return status;
+}
+
 static mla_status run_all(bench_run *b) {
     const mla_selection *s = &b->selection;
     b->results = calloc((size_t)s->cases.count * (size_t)(s->num_subjects + 1), sizeof *b->results);
@@ -149,12 +165,9 @@ static mla_status run_all(bench_run *b) {
     mla_progress_clear(&b->progress);
     TRY(find_ratios(b));
     mla_bench_text_limits(b->text, &b->report);
-    if (!s->json)
-        return mla_ok();
-    char *json = mla_bench_json(&b->report);
-    mla_status status = json ? mla_output_file_write(s->json, json, strlen(json)) : mla_error(MLA_ENOMEM, "no memory for the JSON report");
-    free(json);
-    return status;
+    if (s->json)
+        TRY(write_file(s->json, mla_bench_json(&b->report)));
+    return b->html ? write_file(b->html, mla_bench_html(&b->report)) : mla_ok();
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------------------------------ */
@@ -183,8 +196,14 @@ static void bench_free(bench_run *b) {
     mla_selection_free(&b->selection);
 }
 
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
 static mla_exit run(bench_run *b) {
-    b->text = mla_selection_text(&b->selection);
+    b->text = is_stdout(b->html) ? stderr : mla_selection_text(&b->selection);
+    if (is_stdout(b->html) && is_stdout(b->selection.json))
+        return mla_usage_error("--json - and --html -: there is one standard output");
     const mla_status status = run_all(b);
     return status.code == MLA_OK ? mla_finish_stdout(exit_code(b)) : mla_usage_error("%s", status.message);
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "html_table.h"
+
 #define LEFT 44
 #define TOP 8
 #define WIDTH 300 /* of what is drawn inside the axes */
@@ -251,9 +253,5 @@ char *mla_html_pictures(const mla_measure *measure) {
         put_map(html, measure->pictures);
     }
     fputs("</div>", html);
-    const bool good = !ferror(html);
-    if (fclose(html) == 0 && good)
-        return text;
-    free(text);
-    return NULL;
+    return mla_html_finish(html, &text, true);
 }

@@ -118,10 +118,11 @@ static bool add_timing(cJSON *parent, const char *name, const mla_timing *t, dou
 static bool add_result(cJSON *array, const mla_bench_result *r) {
     cJSON *o = append(array);
     bool good = o && add_text(o, "case", r->case_line ? r->case_line : "") && add_text(o, "kernel", r->kernel) &&
-                add_text(o, "status", mla_verdict_name(r->verdict.status)) && add_text(o, "reason", r->verdict.reason) &&
-                add_number(o, "bytes", (double)r->work.bytes) && add_number(o, "flops", (double)r->work.flops) &&
-                add_number(o, "floor", r->floor.seconds) && add_text(o, "floor_by", r->floor.by_flops ? "flops" : "bytes") &&
-                add_number(o, "copies", r->copies) && add_number(o, "copied_bytes", (double)r->copied_bytes);
+                (!r->device || add_text(o, "device", r->device)) && add_text(o, "status", mla_verdict_name(r->verdict.status)) &&
+                add_text(o, "reason", r->verdict.reason) && add_number(o, "bytes", (double)r->work.bytes) &&
+                add_number(o, "flops", (double)r->work.flops) && add_number(o, "floor", r->floor.seconds) &&
+                add_text(o, "floor_by", r->floor.by_flops ? "flops" : "bytes") && add_number(o, "copies", r->copies) &&
+                add_number(o, "copied_bytes", (double)r->copied_bytes);
     for (mla_bench_mode mode = 0; mode < MLA_BENCH_MODES && good; mode++)
         good = add_timing(o, mla_bench_mode_name(mode), &r->timing[mode], r->floor.seconds);
     return good;

@@ -29,11 +29,14 @@ void mla_bench_text_limits(FILE *stream, const mla_bench_report *report);
 
 /*
  * {"devices": [{"device", "bandwidth", "matrix_rate", "matrix"}],
- *  "cases": [{"case", "kernel", "status", "reason", "bytes", "flops", "floor", "floor_by", "copies", "copied_bytes",
+ *  "cases": [{"case", "kernel", "device", "status", "reason", "bytes", "flops", "floor", "floor_by", "copies", "copied_bytes",
  *             "cold": {"launches", "median", "min", "p10", "p90", "floor_fraction"}, "warm": ..., "cold+plan": ...}],
  *  "limits": [{"kernel", "case", "base_kernel", "base_case", "of", "ratio", "low", "high", "within"}]}
  * Seconds, bytes, flop, and these a second. Allocated; free(). NULL: out of memory.
  */
 char *mla_bench_json(const mla_bench_report *report);
+
+/* One page that needs no other file: a table, and each device's roofline. Allocated; free(). NULL: out of memory. */
+char *mla_bench_html(const mla_bench_report *report);
 
 #endif
