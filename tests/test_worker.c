@@ -235,6 +235,8 @@ Test(wire, what_is_no_frame_is_not_taken_for_one) {
     cr_expect_eq(receive(7, bytes, (size_t)length - 1, false), MLA_SILENT);
     cr_expect_eq(receive(7, bytes, (size_t)length - 1, true), MLA_HUNG_UP);
     cr_expect_eq(receive(7, bytes, 0, false), MLA_SILENT);
+    bytes[0] ^= 1;
+    cr_expect_eq(receive(7, bytes, (size_t)length, false), MLA_UNINTELLIGIBLE);
     close(pair[1]);
     cr_expect_not(mla_frame_send(pair[0], MLA_FRAME_CASE, "heads=1", 7));
     close(pair[0]);
