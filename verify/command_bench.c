@@ -1,5 +1,5 @@
 /* mla-verify bench: devices are measured first, then cases are graded and timed one by one, then ratios are held against their limits. */
-#include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,8 +179,8 @@ static mla_exit exit_code(const bench_run *b) {
         timed |= r->verdict.status == MLA_PASSED;
     }
     for (int i = 0; i < mla_num_speed_limits; i++) {
-        limited |= b->report.ratios[i] != 0;
-        missed |= b->report.ratios[i] != 0 && !mla_speed_within(&mla_speed_limits[i], b->report.ratios[i]);
+        limited |= b->report.ratios[i] != 0 && b->report.threads <= mla_speed_limits[i].threads;
+        missed |= mla_speed_missed(&mla_speed_limits[i], b->report.ratios[i], b->report.threads);
     }
     if (wrong || (b->require && missed))
         return MLA_EXIT_MISMATCH;
@@ -209,7 +209,9 @@ static mla_exit run(bench_run *b) {
 }
 
 mla_exit mla_command_bench(int argc, char **argv) {
-    bench_run b = {.options.seconds = 0.5, .oracle = {.spec = "oracle", .opened = mla_error(MLA_EDEVICE, "not opened")}};
+    bench_run b = {.options.seconds = 0.5,
+                   .report.threads = omp_get_max_threads(),
+                   .oracle = {.spec = "oracle", .opened = mla_error(MLA_EDEVICE, "not opened")}};
     mla_exit code = parse(&b, argc, argv);
     if (b.selection.help && code == MLA_EXIT_PASSED) {
         printf("%s%s%s", usage, mla_selection_help, exits);

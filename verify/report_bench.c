@@ -56,8 +56,9 @@ void mla_bench_text_result(FILE *stream, const mla_bench_result *r, bool first) 
     fflush(stream);
 }
 
-static void print_limit(FILE *stream, const mla_speed_limit *l, double ratio) {
-    fprintf(stream, "  %-6s %s '%s': %.3g of ", mla_speed_within(l, ratio) ? "ok" : "MISSED", l->kernel, l->case_line, ratio);
+static void print_limit(FILE *stream, const mla_speed_limit *l, double ratio, int threads) {
+    const char *state = threads > l->threads ? "-" : mla_speed_missed(l, ratio, threads) ? "MISSED" : "ok";
+    fprintf(stream, "  %-6s %s '%s': %.3g of ", state, l->kernel, l->case_line, ratio);
     if (l->base_kernel)
         fprintf(stream, "%s '%s' in %s", l->base_kernel, l->base_case_line, l->of_time ? "time a flop" : "speed");
     else
@@ -66,6 +67,8 @@ static void print_limit(FILE *stream, const mla_speed_limit *l, double ratio) {
         fprintf(stream, ", at least %.3g", l->low);
     if (l->high < INFINITY)
         fprintf(stream, ", at most %.3g", l->high);
+    if (threads > l->threads)
+        fprintf(stream, ", with up to %d threads", l->threads);
     fputc('\n', stream);
 }
 
@@ -77,7 +80,7 @@ void mla_bench_text_limits(FILE *stream, const mla_bench_report *report) {
         if (!any)
             fputs("\nlimits, of the fastest cold launches\n", stream);
         any = true;
-        print_limit(stream, &mla_speed_limits[i], report->ratios[i]);
+        print_limit(stream, &mla_speed_limits[i], report->ratios[i], report->threads);
     }
 }
 
@@ -128,13 +131,13 @@ static bool add_result(cJSON *array, const mla_bench_result *r) {
     return good;
 }
 
-static bool add_limit(cJSON *array, const mla_speed_limit *l, double ratio) {
+static bool add_limit(cJSON *array, const mla_speed_limit *l, double ratio, int threads) {
     cJSON *o = append(array);
     return o && add_text(o, "kernel", l->kernel) && add_text(o, "case", l->case_line) &&
            add_text(o, "base_kernel", l->base_kernel ? l->base_kernel : "sgemm") &&
            add_text(o, "base_case", l->base_kernel ? l->base_case_line : "") && add_text(o, "of", l->of_time ? "time" : "speed") &&
            add_number(o, "ratio", ratio) && add_number(o, "low", l->low) && add_number(o, "high", l->high) &&
-           cJSON_AddBoolToObject(o, "within", mla_speed_within(l, ratio));
+           add_number(o, "threads", l->threads) && cJSON_AddBoolToObject(o, "missed", mla_speed_missed(l, ratio, threads));
 }
 
 char *mla_bench_json(const mla_bench_report *report) {
@@ -147,7 +150,7 @@ char *mla_bench_json(const mla_bench_report *report) {
     for (int i = 0; i < report->num_results && good; i++)
         good = add_result(cases, &report->results[i]);
     for (int i = 0; i < mla_num_speed_limits && good; i++)
-        good = report->ratios[i] == 0 || add_limit(limits, &mla_speed_limits[i], report->ratios[i]);
+        good = report->ratios[i] == 0 || add_limit(limits, &mla_speed_limits[i], report->ratios[i], report->threads);
     char *text = good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

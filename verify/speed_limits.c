@@ -10,13 +10,13 @@
 
 /* The cases are those of data/cpu.cases. */
 const mla_speed_limit mla_speed_limits[] = {
-    {"reference", H16, NULL, NULL, .low = 0.55, .high = INFINITY},
-    {"reference", H128, NULL, NULL, .low = 0.85, .high = INFINITY},
-    {"reference", LONG, "reference", H16, .of_time = true, .high = 1.2},
-    {"reference", SHORT, "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1},
-    {"reference", "kv_len=8192", "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1},
-    {"oracle", H16, "reference", H16, .of_time = true, .high = 12},
-    {"oracle", H128, "reference", H128, .of_time = true, .high = 12},
+    {"reference", H16, NULL, NULL, .low = 0.55, .high = INFINITY, .threads = 64},
+    {"reference", H128, NULL, NULL, .low = 0.85, .high = INFINITY, .threads = 16},
+    {"reference", LONG, "reference", H16, .of_time = true, .high = 1.2, .threads = 32},
+    {"reference", SHORT, "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1, .threads = 4},
+    {"reference", "kv_len=8192", "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1, .threads = 8},
+    {"oracle", H16, "reference", H16, .of_time = true, .high = 12, .threads = 8},
+    {"oracle", H128, "reference", H128, .of_time = true, .high = 12, .threads = 16},
 };
 const int mla_num_speed_limits = sizeof mla_speed_limits / sizeof *mla_speed_limits;
 
@@ -41,6 +41,10 @@ double mla_speed_ratio(const mla_speed_limit *l, const mla_speed *speeds, int co
 
 bool mla_speed_within(const mla_speed_limit *limit, double ratio) {
     return ratio >= limit->low && ratio <= limit->high;
+}
+
+bool mla_speed_missed(const mla_speed_limit *limit, double ratio, int threads) {
+    return ratio != 0 && threads <= limit->threads && !mla_speed_within(limit, ratio);
 }
 
 bool mla_speed_limited(const char *kernel, const char *case_line) {
