@@ -114,12 +114,13 @@ if ${CC:-cc} -std=c11 -O1 -include stdio.h -include stdlib.h -shared -fPIC -o "$
     check "the JSON counts them" eval 'grep -q "\"crashed\":.*1" "$json" && grep -q "\"status\":.*\"TIMEOUT\"" "$json"'
     rm -f "$json"
     mkdir "$folder/kept"
-    run run --kernel "$folder/it's wrong.so" --shrink --save-failing "$folder/kept" --case 'heads=9 batch=3 q_len=2 kv_len=90' --case 'heads=4' --json "$json"
+    run run --kernel "$folder/it's wrong.so" --shrink --save-failing "$folder/kept" --case 'heads=9 batch=3 q_len=2 kv_len=90' --case 'heads=4' --case 'heads=3' --json "$json"
     check "a failing case is shrunk" says "smallest: mla-verify run --kernel '$folder/it'\\''s wrong.so' --case 'heads=1 kv_len=0'"
     check "so is a crashing one" says "--case 'heads=4 kv_len=0'"
+    check "and a launch that fails" says "--case 'heads=3 kv_len=0'"
     check "the JSON has the smallest" grep -q '"smallest":.*"heads=1 kv_len=0"' "$json"
     rm -f "$json"
-    check "two golden files and the outputs of one are kept" test "$(ls "$folder/kept" | wc -l)" = 3
+    check "three golden files and the outputs of one are kept" test "$(ls "$folder/kept" | wc -l)" = 4
     repeat=$(sed -n 's/^ *kept: mla-verify check //p' "$folder/stdout")
     eval "run check $repeat"
     check "what was kept is graded the same" says "worst: seq 0 q 0 head 1 col 1  got 0x"

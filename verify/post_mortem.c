@@ -26,12 +26,19 @@ static bool still_fails(void *context, const mla_case *test) {
     return same;
 }
 
-/* A hang is not repeated: every trial would take the whole time limit. */
+/*
+ * A hang is not repeated: every trial would take the whole time limit. Neither is an error in this process: a device that has faulted fails whatever
+ * comes after.
+ */
+static bool is_repeatable(const mla_subject *subject, mla_verdict_status status) {
+    return status == MLA_FAILED || (subject->worker && (status == MLA_CRASHED || status == MLA_ERROR));
+}
+
 static void shrink(const mla_subject *subject, mla_progress *progress, mla_result *result) {
     suspect s = {.subject = *subject, .status = result->verdict.status, .progress = progress};
     s.subject.outputs = NULL;
     s.subject.pictures = false;
-    if (s.status == MLA_FAILED || s.status == MLA_CRASHED)
+    if (is_repeatable(subject, s.status))
         result->smallest = mla_shrink(result->test, (mla_shrink_limits){TRIALS, SECONDS}, still_fails, &s);
 }
 

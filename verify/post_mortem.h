@@ -9,7 +9,7 @@ typedef struct mla_post_mortem {
     const char *folder; /* for golden files; the outputs are there already. NULL: none are kept */
 } mla_post_mortem;
 
-/* Fills result->smallest where the case FAILED or CRASHED, and result->kept. Whatever goes wrong is added to the verdict's reason. */
+/* Fills result->smallest, but after a hang, and result->kept. Whatever goes wrong is added to the verdict's reason. */
 void mla_post_mortem_run(const mla_post_mortem *what, const mla_subject *subject, mla_progress *progress, mla_result *result);
 
 #endif

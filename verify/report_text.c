@@ -206,7 +206,7 @@ void mla_text_summary(FILE *stream, mla_text_style style, const mla_summary *s) 
         fprintf(stream, ", %" PRId64 " crashed, %" PRId64 " timeout", s->crashed, s->timeout);
     if (none)
         fputs(" | nothing was run: this is not a pass", stream);
-    else
+    else if (s->passed + s->failed > 0)
         fprintf(stream, " | worst: |e|/B %.2g  ulp %.5g  cond_ulp %.2g  lse %.2g of its bound", s->max_err_over_bound, s->max_ulp,
                 s->max_cond_ulp, s->max_lse_over_bound);
     fputc('\n', stream);
