@@ -6,6 +6,7 @@ CXX      ?= c++#           C++ compiler, for host execution alone
 OPT      ?= -O3#           optimisation of host code, within IEEE arithmetic
 FLAVOUR  ?= release#       release | asan | ubsan: each builds into a directory of its own
 JOBS     ?= $(shell nproc)# parallel jobs
+ELEMENTS ?= 1000000000#    elements that make false-alarms grades
 ROCM_PATH ?= /opt/rocm#    ROCm 6 or 7, when there is one
 CUDA_HOME ?= /usr/local/cuda# CUDA 12 or 13, when there is one
 AMD_ARCHS ?= gfx90a gfx942 gfx950# AMD targets to compile for
@@ -68,7 +69,7 @@ LIBRARY := $(B)/libmlaverify.so
 PUBLIC_HEADERS := ref/mla.h gpu/mla_gpu.h verify/mlaverify.h
 FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
 
-.PHONY: all found verify check test unit cli install mutants mutants-build asan ubsan sanitized fuzz tidy format format-check inspect help clean
+.PHONY: all found verify check test unit cli install mutants mutants-build asan ubsan sanitized false-alarms fuzz tidy format format-check inspect help clean
 .SECONDARY:
 
 all: found $(B)/mla-verify $(LIBRARY) $(EXAMPLES) ## build mla-verify with whatever this machine has
@@ -115,6 +116,9 @@ ubsan: ## the same under UBSan alone
 
 sanitized: unit
 	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
+
+false-alarms: $(B)/tests/false_alarms ## how many right kernels, simulated, does the verifier fail? A background job of minutes to hours
+	nice -n 19 $< $(ELEMENTS)
 
 fuzz: $(FUZZERS) ## libFuzzer over case lines and tensor files
 	@for fuzzer in $^; do name=$$(basename $$fuzzer); mkdir -p $(ROOT)/fuzz/corpus/$$name; \

@@ -316,9 +316,10 @@ void mla_truth_free(mla_truth *truth);
 typedef struct mla_row_spread {
     double trace, frobenius, spectral; /* of K; spectral is its largest eigenvalue */
     double shift;                      /* rms over the row of |shift|: what roundings toward zero, and of weights near 0, share */
+    bool gates;                        /* the row has keys, and no doubts */
 } mla_row_spread;
 
-/* Recomputes one row: row = query token * heads + head. All zero for an empty row. */
+/* Recomputes one row: row = query token * heads + head. All zero and false for an empty row. */
 mla_status mla_oracle_row_spread(const mla_problem *problem, const mla_contract *contract, int64_t row, mla_row_spread *spread) MLA_CHECKED;
 
 /* ---- exact (exact.c, MPFR) --------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@ enum { TILE = MLA_ORACLE_TILE };
 static const int64_t SCORE_BYTES = (int64_t)256 << 20; /* of a block's scores, unless one head takes more */
 /* Accumulation's share of sigma^2 beyond which chi does not gate. */
 static const double ORDER_SHARE = 0.05;
+/* Mean square error of rounding the outputs themselves, against what is expected of numbers that lie anywhere, beyond which chi does not gate. */
+static const double UNLUCKY = 1.21;
 /* Tiny weights this small in sum are bounded by the largest |v|: no need to sum their values. */
 static const double NEGLIGIBLE = 0x1p-40;
 
@@ -266,12 +268,12 @@ static void add_sums(const mla_oracle_block *block, mla_oracle_scratch *scratch,
                                   scratch->sums + (size_t)place * (size_t)heads * MLA_HEAD_DIM_V, MLA_HEAD_DIM_V);
 }
 
-/* v and v^2 of the keys whose weight in row h is exact. */
+/* v and v^2 of the keys with the largest weight in row h. */
 static void add_top(const mla_oracle_block *block, mla_oracle_scratch *scratch, int32_t h, int64_t first, int tile) {
     double *value = scratch->top_value + (size_t)h * MLA_HEAD_DIM_V, *square = scratch->top_square + (size_t)h * MLA_HEAD_DIM_V;
     for (int t = 0; t < tile; t++) {
         const double *v = scratch->kv + t * MLA_HEAD_DIM;
-        if (mla_sigma_rounds(&block->sigma, &scratch->rows[h].sigma, scratch->weights[h * block->keys + first + t]))
+        if (!mla_sigma_is_top(&scratch->rows[h].sigma, scratch->weights[h * block->keys + first + t]))
             continue;
         for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
             value[c] += v[c];
@@ -333,6 +335,7 @@ static mla_element_sums element_sums(const mla_oracle_block *block, const mla_or
 
 mla_variance mla_oracle_block_variance(const mla_oracle_block *block, const mla_oracle_scratch *scratch, int32_t h, size_t c) {
     const size_t at = (size_t)h * MLA_HEAD_DIM_V + c;
+    const mla_bound_row *bound = &scratch->rows[h].bound;
     const mla_sigma_sums sums = {.out = sum_of(block, scratch, MLA_SUM_OUT, h, c),
                                  .square = sum_of(block, scratch, MLA_SUM_SQUARE, h, c),
                                  .square_value = sum_of(block, scratch, MLA_SUM_SQUARE_VALUE, h, c),
@@ -342,15 +345,30 @@ mla_variance mla_oracle_block_variance(const mla_oracle_block *block, const mla_
                                  .top_value = scratch->top_value[at],
                                  .top_square = scratch->top_square[at],
                                  .tiny = tiny_of(block, scratch, h, c),
+                                 .underflow = bound->value_underflow * scratch->abs_sum[c] + bound->underflow,
                                  .q = (double)block->problem->sm_scale * scratch->q[(size_t)h * MLA_HEAD_DIM + c]};
     return mla_sigma_element(&block->sigma, &scratch->rows[h].sigma, &sums);
+}
+
+/* Sums over a row's columns. */
+typedef struct row_shares {
+    double order;   /* accumulation's share of sigma^2 */
+    double out;     /* mla_sigma_luck of out's rounding */
+    double partial; /* the same of partials' */
+} row_shares;
+
+/* Why a row's chi would not gate. */
+static unsigned doubts_of(const mla_oracle_row *row, const row_shares *shares) {
+    const bool estimated = !(shares->order <= ORDER_SHARE * MLA_HEAD_DIM_V);
+    const bool unlucky = !(fmax(shares->out, shares->partial) <= UNLUCKY * MLA_HEAD_DIM_V);
+    return row->sigma.doubts | (estimated ? MLA_CHI_ORDER : 0) | (unlucky ? MLA_CHI_REPEATED : 0) | (row->bound.hull ? MLA_CHI_HULL : 0);
 }
 
 /* Row h's elements of the truth. */
 static void finish_row(const mla_oracle_block *block, const mla_oracle_scratch *scratch, int32_t h) {
     const mla_oracle_row *row = &scratch->rows[h];
     const mla_truth *truth = block->truth;
-    double order = 0;
+    row_shares shares = {0};
     for (size_t c = 0; c < MLA_HEAD_DIM_V; c++) {
         const size_t at = (size_t)(block->first_row + h) * MLA_HEAD_DIM_V + c;
         const mla_element_sums sums = element_sums(block, scratch, h, c);
@@ -361,11 +379,11 @@ static void finish_row(const mla_oracle_block *block, const mla_oracle_scratch *
         truth->square[at] = sum_of(block, scratch, MLA_SUM_SQUARE, h, c);
         truth->bound[at] = mla_bound_element(&block->bound, &row->softmax, &row->bound, &sums);
         truth->sigma[at] = sqrt(total);
-        order += variance.order / total;
+        shares.order += variance.order / total;
+        shares.out += mla_sigma_luck(block->problem->out_format, block->contract->out_rounding, sums.out);
+        shares.partial += block->sigma.partial > 0 ? mla_sigma_luck(block->contract->partial, MLA_RNE, sums.out) : 0;
     }
-    const bool estimated = !(order <= ORDER_SHARE * MLA_HEAD_DIM_V);
-    truth->doubts[block->first_row + h] =
-        (uint8_t)(row->sigma.doubts | (estimated ? MLA_CHI_ORDER : 0) | (row->bound.hull ? MLA_CHI_HULL : 0));
+    truth->doubts[block->first_row + h] = (uint8_t)doubts_of(row, &shares);
 }
 
 /* ---- the block ------------------------------------------------------------------------------------------------------------------------------- */

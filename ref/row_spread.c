@@ -92,8 +92,9 @@ static double weight_deviation(const spread_work *work, int64_t key) {
 static double score_deviation(const spread_work *work, int64_t key) {
     const mla_sigma_model *model = &work->block->sigma;
     const double p = work->scratch->weights[key], x = work->scratch->x[key], noise = work->scratch->noise[key];
-    const double own = p * p * model->score * x * x, products = model->product > 0 ? (noise - own) * (model->value / model->product) : 0;
-    return sqrt((own + fmax(products, 0)) / (3 * MLA_ROUNDING_VARIANCE));
+    const double own = p * p * model->score * x * x, mean = work->scratch->rows[0].sigma.score_variance * own;
+    const double products = model->product > 0 ? fmax(noise - mean, 0) * (model->value / model->product) : 0;
+    return sqrt(own / 3 + products / (3 * MLA_ROUNDING_VARIANCE));
 }
 
 /* ---- q ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -226,6 +227,7 @@ static mla_status spread_row(mla_oracle_block *block, mla_oracle_scratch *scratc
     set_columns(&work, spread);
     fill_gram(&work);
     measure_gram(&work, spread);
+    spread->gates = block->truth->doubts[0] == 0;
     free(work.memory);
     return mla_ok();
 }

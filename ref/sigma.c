@@ -2,9 +2,10 @@
 
 #include <math.h>
 
-static const double U2 = 0x1p-48;                               /* unit roundoff of fp32, squared */
-static const double WORST = 1.0 / 3;                            /* a rounding's variance just above a power of two, in units of u^2 */
-static const double TRUNCATED = 0.201, TRUNCATED_BIAS = 0.5203; /* the same of rounding toward zero: variance, and the mean error squared */
+static const double U2 = 0x1p-48;    /* unit roundoff of fp32, squared */
+static const double WORST = 1.0 / 3; /* a rounding's variance just above a power of two, in units of u^2 */
+static const double TRUNCATED = 0.201,
+                    TRUNCATED_MEAN = 0.7213; /* the same of rounding toward zero: variance in units of u^2, and mean in units of u */
 /* Of accumulation toward zero: a step errs by up to 2 u of the running sum, 0.72 u on average, and n steps add up. In units of (2 u)^2 n^2. */
 static const double STEP_BIAS = 0.13;
 /* Weights whose logarithms deviate by less than this do not fill a binade, which is 0.69 wide. */
@@ -18,6 +19,18 @@ static double square(double x) {
 
 static double rounding_variance(mla_format format) {
     return MLA_ROUNDING_VARIANCE * square(mla_bound_extra_roundoff(format, MLA_RNE));
+}
+
+/* Of x rounded to nearest. */
+static double ulp_variance(mla_format format, double x) {
+    return square(mla_ulp(format, x)) / 12;
+}
+
+/* Mean error of rounding out toward zero, in ulp; nearly a whole one where partials were rounded to a grid that the rest falls short of. */
+static double out_mean(const mla_contract *contract) {
+    if (contract->out_rounding == MLA_RNE)
+        return 0;
+    return contract->partial == MLA_FP32 ? 0.5 : 1;
 }
 
 /* The matrix unit takes g products a step: D / g and N / g steps, whose sizes wander (b, Q) or grow (z, O). */
@@ -37,12 +50,15 @@ mla_sigma_model mla_sigma_model_make(const mla_arithmetic *math, const mla_probl
     model.p_truncates = contract->p_rounding == MLA_RZ;
     model.rowsum_of_rounded_p = contract->rowsum_of_rounded_p;
     model.top_is_exact = !contract->lazy_max;
-    model.score = contract->n_scores * rounding_variance(contract->scores);
+    model.score = contract->n_scores * square(mla_bound_extra_roundoff(contract->scores, MLA_RNE));
     model.q = rounding_variance(contract->q_scaled);
     model.value = rounding_variance(contract->kv_dequant);
     model.product = model.q + model.value;
     model.partial = rounding_variance(contract->partial);
-    model.out = contract->out_rounding == MLA_RNE ? 1.0 / 12 : 1.0 / 3;
+    model.partial_format = contract->partial;
+    model.value_floor = model.value > 0 ? ulp_variance(contract->kv_dequant, 0) : 0;
+    model.coarse_values = problem->kv_format != MLA_KV_BF16 && problem->kv_format != MLA_KV_FP16;
+    model.out_mean = out_mean(contract);
     model.step = MLA_ROUNDING_VARIANCE * U2;
     model.exponential = (square(contract->exp_error) / 3 + 2 + square(contract->tanh_error * (double)problem->softcap) / 3) * U2;
     set_accumulation(&model, contract);
@@ -81,9 +97,20 @@ static double order_variance(const mla_sigma_model *model, double z, double x, d
            3 * model->step * (x * x + offset * offset + model->log_keys * model->log_keys) + model->exponential;
 }
 
+/* Of a score's rounding: weighted by p^2 x^2, do |x| deviate enough to fill a binade? The deviation of |x| / mean |x| stands for that of ln |x|. */
+static double score_variance(const mla_sigma_model *model, const double *p, const double *x) {
+    moments by_effect = {0};
+    for (int64_t j = 0; j < (int64_t)model->keys; j++)
+        add_moment(&by_effect, p[j] * p[j] * x[j] * x[j], fabs(x[j]));
+    const bool narrow = deviation(&by_effect) < SPREAD_MANTISSAS * by_effect.first / by_effect.weight;
+    return narrow ? WORST : MLA_ROUNDING_VARIANCE;
+}
+
 mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax *softmax, const double *p, const double *z,
                                  const double *x, const double *lengths, double q_length, const int32_t *equal, double *noise) {
     mla_sigma_row row = {.top_p = softmax->share / softmax->sum};
+    row.score_variance = model->score > 0 ? score_variance(model, p, x) : 0;
+    const double score = row.score_variance * model->score;
     moments by_p = {0}, by_p2 = {0};
     double repeated = 0;
     for (int64_t j = 0; j < (int64_t)model->keys; j++) {
@@ -91,7 +118,7 @@ mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax
         row.p2 += p2;
         row.order += p2 * order_variance(model, z[j], x[j], offset, q_length * lengths[j] / MLA_HEAD_DIM);
         if (noise) {
-            noise[j] = p2 * (model->score * x[j] * x[j] + (model->product > 0 ? model->product * noise[j] : 0));
+            noise[j] = p2 * (score * x[j] * x[j] + (model->product > 0 ? model->product * noise[j] : 0));
             row.noise += noise[j];
         }
         if (mla_sigma_rounds(model, &row, p[j])) {
@@ -110,6 +137,8 @@ mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax
         row.doubts |= MLA_CHI_NARROW;
     if (unit2 > 0 && repeated > REPEATED * row.rounded_p2)
         row.doubts |= MLA_CHI_REPEATED;
+    if (model->coarse_values && model->value > 0)
+        row.doubts |= MLA_CHI_REPEATED;
     return row;
 }
 
@@ -118,8 +147,8 @@ static double about_out(double square_sum, double value_sum, double total, doubl
     return fmax(square_sum - 2 * out * value_sum + out * out * total, 0);
 }
 
-/* P's rounding: the spread, and the shift when it is toward zero. Where l sums rounded weights, an error counts by the distance of its v from O. */
-static void add_weights(const mla_sigma_model *model, const mla_sigma_row *row, const mla_sigma_sums *sums, mla_variance *variance) {
+/* P's rounding: the spread, and, returned, how much it takes off when it is toward zero. Where l sums rounded weights, an error counts by v - O. */
+static double add_weights(const mla_sigma_model *model, const mla_sigma_row *row, const mla_sigma_sums *sums, mla_variance *variance) {
     const bool exact_top = model->top_is_exact;
     const double top_p = row->top_p, unit2 = square(model->p_unit);
     double spread = fmax(sums->square - (exact_top ? square(top_p) * sums->top_square : 0), 0);
@@ -129,9 +158,7 @@ static void add_weights(const mla_sigma_model *model, const mla_sigma_row *row, 
         shift -= sums->out * row->rounded_p;
     }
     variance->weights = row->p_variance * unit2 * spread;
-    variance->bias = square(sums->tiny);
-    if (model->p_truncates)
-        variance->bias += (row->p_variance == WORST ? 1 : TRUNCATED_BIAS) * unit2 * square(shift);
+    return model->p_truncates ? (row->p_variance == WORST ? 1 : TRUNCATED_MEAN) * model->p_unit * shift : 0;
 }
 
 /* q_c moves the score of key j by s k_jc, and k_jc is v_jc: the one entry whose error an element's values follow. */
@@ -139,15 +166,20 @@ static double own_column(const mla_sigma_model *model, const mla_sigma_sums *sum
     return model->q * square(sums->q * (sums->spread - sums->out * sums->out));
 }
 
+/*
+ * How splits divide a row is unknown: the largest partial is about as large as O, and the rest as they are when keys are independent.
+ */
 mla_variance mla_sigma_element(const mla_sigma_model *model, const mla_sigma_row *row, const mla_sigma_sums *sums) {
     const double out2 = sums->out * sums->out;
-    mla_variance variance = {0};
-    if (model->p_unit > 0)
-        add_weights(model, row, sums, &variance);
+    mla_variance variance = {.bias = square(sums->underflow) + square(sums->tiny)};
+    const double lost = model->p_unit > 0 ? add_weights(model, row, sums, &variance) : 0;
+    variance.bias += square(lost + copysign(model->out_mean * mla_ulp(model->out_format, sums->out), sums->out));
     if (mla_sigma_has_noise(model))
         variance.scores = about_out(sums->noise_square, sums->noise_value, row->noise, sums->out) + own_column(model, sums);
     variance.columns =
-        model->out * square(mla_ulp(model->out_format, sums->out)) + model->partial * (sums->square + out2) + model->value * sums->square;
+        ulp_variance(model->out_format, sums->out) + (model->partial + model->value) * sums->square + model->value_floor * row->p2;
+    if (model->partial > 0)
+        variance.columns += ulp_variance(model->partial_format, sums->out);
     variance.order = row->order * (sums->square + out2 * row->p2) + model->sum_walk * (sums->square / 2 + out2 / 3) +
                      model->sum_bias * out2 + row->sum_step2 * out2;
     return variance;
@@ -155,4 +187,9 @@ mla_variance mla_sigma_element(const mla_sigma_model *model, const mla_sigma_row
 
 double mla_variance_total(const mla_variance *variance) {
     return variance->weights + variance->bias + variance->scores + variance->columns + variance->order;
+}
+
+double mla_sigma_luck(mla_format format, mla_rounding rounding, double out) {
+    const double steps = fabs(out) / mla_ulp(format, out);
+    return rounding == MLA_RNE ? 12 * square(steps - floor(steps + 0.5)) : 3 * square(steps - floor(steps));
 }

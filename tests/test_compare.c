@@ -25,21 +25,24 @@ static float lse[ROWS];
 static const mla_output output = {.out = out, .lse = lse};
 static mla_measure measure;
 
-/* A kernel that is right everywhere: out 1 with bound 2^-8 and A 4; lse 0.5 with bound 2^-10. */
+/* A kernel that is right everywhere: out 1 with bound and sigma 2^-8 and A 4; lse 0.5 with bound 2^-10. */
 static void setup(void) {
     problem = (mla_problem){.batch = 2, .heads = HEADS, .total_q = TOKENS, .qo_indptr = qo_indptr, .out_format = MLA_BF16};
     truth = (mla_truth){.tokens = TOKENS, .rows = ROWS};
     truth.out = malloc(ELEMENTS * sizeof(double));
     truth.abs = malloc(ELEMENTS * sizeof(double));
     truth.bound = malloc(ELEMENTS * sizeof(double));
+    truth.sigma = malloc(ELEMENTS * sizeof(double));
     truth.lse = malloc(ROWS * sizeof(double));
     truth.lse_bound = malloc(ROWS * sizeof(double));
     truth.kind = calloc(ROWS, 1);
+    truth.doubts = calloc(ROWS, 1);
     for (int i = 0; i < ELEMENTS; i++) {
         out[i] = BF16_ONE;
         truth.out[i] = 1;
         truth.abs[i] = 4;
         truth.bound[i] = 0x1p-8;
+        truth.sigma[i] = 0x1p-8;
     }
     for (int r = 0; r < ROWS; r++) {
         lse[r] = 0.5f;
@@ -301,6 +304,71 @@ Test(compare, hull_rows_are_counted) {
     cr_expect_eq(measure.empty_rows, 0);
 }
 
+/* ---- chi ---------------------------------------------------------------------------------------------------------------------------- */
+
+/* An ulp is 2 sigma: with `count` columns of the row off by one, chi^2 is 4 count / 512. */
+static void move_columns(int row, int count) {
+    for (int c = 0; c < count; c++)
+        out[row * MLA_HEAD_DIM_V + c] = BF16_ONE_AND_AN_ULP;
+}
+
+Test(compare, chi_of_rows_and_case) {
+    move_columns(1, 32);  /* 1/2 */
+    move_columns(2, 288); /* 3/2 */
+    move_columns(5, 512); /* 2 */
+    truth.doubts[5] = MLA_CHI_ORDER | MLA_CHI_REPEATED;
+    compare();
+    cr_expect_eq(measure.chi.rows, 5);
+    cr_expect_float_eq(mla_chi_gating(&measure.chi), sqrt((0.25 + 2.25) / 5), 1e-9);
+    cr_expect_eq(measure.chi.worst.row, 2);
+    cr_expect_eq(measure.chi.worst.chi, 1.5);
+    expect_place(&measure.chi.worst.place, 1, 0, 0, -1);
+    cr_expect_eq(measure.chi.suspected, 1);
+    cr_expect_eq(measure.chi.suspects[0].row, 2);
+    cr_expect_eq(measure.chi.suspects[1].chi, 0);
+    cr_expect_eq(measure.chi.doubted_rows, 1);
+    cr_expect_eq(mla_chi_doubted(&measure.chi), 2);
+    cr_expect_eq(measure.chi.doubted_worst.row, 5);
+    cr_expect_eq(measure.chi.doubts, MLA_CHI_ORDER | MLA_CHI_REPEATED);
+}
+
+Test(compare, chi_leaves_out_empty_rows_and_rows_with_anomalies) {
+    out[0] = BF16_NAN;
+    truth.kind[1] = MLA_ROW_EMPTY;
+    move_columns(2, 128);
+    compare();
+    cr_expect_eq(measure.chi.rows, 4);
+    cr_expect_float_eq(mla_chi_gating(&measure.chi), 0.5, 1e-9);
+}
+
+Test(compare, suspects_are_sorted_and_of_equals_the_first_row_leads) {
+    for (int row = 0; row < ROWS; row++)
+        move_columns(row, row == 3 ? 512 : 400);
+    compare();
+    cr_expect_eq(measure.chi.suspected, 6);
+    const int64_t expected[ROWS] = {3, 0, 1, 2, 4, 5};
+    for (int i = 0; i < ROWS; i++)
+        cr_expect_eq(measure.chi.suspects[i].row, expected[i], "%d: %ld", i, (long)measure.chi.suspects[i].row);
+    cr_expect_eq(measure.chi.suspects[ROWS].chi, 0);
+}
+
+Test(compare, chi_without_gating_rows_is_zero) {
+    memset(truth.doubts, MLA_CHI_HULL, ROWS);
+    move_columns(0, 512);
+    compare();
+    cr_expect_eq(mla_chi_gating(&measure.chi), 0);
+    cr_expect_eq(measure.chi.worst.chi, 0);
+    cr_expect_eq(measure.chi.suspected, 0);
+}
+
+Test(compare, elements_that_zero_would_pass_are_counted) {
+    truth.bound[7] = truth.bound[8] = 4;
+    truth.bound[9] = 3.9;
+    truth.bound[10] = truth.abs[10] = 0;
+    compare();
+    cr_expect_eq(measure.loose_elements, 2);
+}
+
 static void scatter_faults(void) {
     for (int i = 0; i < ELEMENTS; i++) {
         unsigned x = (unsigned)i * 2654435761u >> 16;
@@ -311,6 +379,7 @@ static void scatter_faults(void) {
     }
     lse[4] = 0.501f;
     lse[5] = NAN;
+    truth.doubts[3] = MLA_CHI_NARROW;
 }
 
 static void expect_same(const mla_measure *a, const mla_measure *b) {
@@ -326,6 +395,10 @@ static void expect_same(const mla_measure *a, const mla_measure *b) {
     cr_expect_eq(a->worst.index, b->worst.index);
     cr_expect_eq(a->worst_ulp.index, b->worst_ulp.index);
     cr_expect_eq(a->worst_lse.index, b->worst_lse.index);
+    cr_expect_eq(a->chi.square_sum, b->chi.square_sum);
+    cr_expect_eq(a->chi.rows, b->chi.rows);
+    cr_expect_eq(a->chi.doubted_sum, b->chi.doubted_sum);
+    cr_expect_arr_eq(a->chi.suspects, b->chi.suspects, sizeof a->chi.suspects);
 }
 
 /* The last token first, then the two others, as slabs of their own, on any number of threads. */
@@ -344,9 +417,11 @@ Test(compare, slabs_and_threads_change_nothing) {
         last.out += 2 * HEADS * MLA_HEAD_DIM_V;
         last.abs += 2 * HEADS * MLA_HEAD_DIM_V;
         last.bound += 2 * HEADS * MLA_HEAD_DIM_V;
+        last.sigma += 2 * HEADS * MLA_HEAD_DIM_V;
         last.lse += 2 * HEADS;
         last.lse_bound += 2 * HEADS;
         last.kind += 2 * HEADS;
+        last.doubts += 2 * HEADS;
         mla_compare(&problem, &last, &output, &other);
         mla_compare(&problem, &first, &output, &other);
         expect_same(&measure, &other);

@@ -95,3 +95,57 @@ Test(judge, names) {
     cr_expect_str_eq(mla_verdict_name(MLA_SKIPPED), "SKIPPED");
     cr_expect_str_eq(mla_verdict_name(MLA_ERROR), "ERROR");
 }
+
+/* ---- chi ---------------------------------------------------------------------------------------------------------------------------- */
+
+/* 64 gating rows with this chi each; limits not settled. */
+static mla_measure measure_with_chi(double chi) {
+    mla_measure measure = clean_measure();
+    measure.chi.rows = 64;
+    measure.chi.square_sum = (int64_t)(64 * chi * chi * 65536);
+    return measure;
+}
+
+Test(judge, chi_within_its_limit_passes) {
+    mla_measure measure = measure_with_chi(1.09);
+    cr_expect_eq(mla_judge(&measure, &intact).status, MLA_PASSED);
+    measure = measure_with_chi(1.3);
+    measure.chi.limit = 1.31;
+    cr_expect_eq(mla_judge(&measure, &intact).status, MLA_PASSED);
+}
+
+Test(judge, chi_beyond_its_limit_fails) {
+    mla_measure measure = measure_with_chi(1.3101);
+    measure.chi.limit = 1.10;
+    expect_failed(&measure, &intact,
+                  "errors are 1.31 times the size this contract explains, limit 1.10: an undeclared rounding, or a biased one");
+    measure.chi.limit = 0;
+    cr_expect_eq(mla_judge(&measure, &intact).status, MLA_FAILED, "a limit that was not settled is the smallest");
+}
+
+Test(judge, of_suspected_rows_the_one_farthest_beyond_its_limit_is_named) {
+    mla_measure measure = measure_with_chi(1);
+    measure.chi.suspects[0] = (mla_row_chi){.row = 7, .place = {.sequence = 0, .head = 7, .column = -1}, .chi = 2, .limit = 2.1};
+    cr_expect_eq(mla_judge(&measure, &intact).status, MLA_PASSED);
+    measure.chi.suspects[1] = (mla_row_chi){.row = 8, .place = {.sequence = 1, .head = 0, .column = -1}, .chi = 1.6, .limit = 1.5};
+    measure.chi.suspects[2] = (mla_row_chi){.row = 9, .place = {.sequence = 1, .q = 2, .head = 3, .column = -1}, .chi = 1.5, .limit = 1.2};
+    expect_failed(&measure, &intact,
+                  "errors of seq 1 q 2 head 3 are 1.50 times the size this contract explains, limit 1.20: an undeclared rounding, or a "
+                  "biased one");
+    measure.chi.suspects[1].limit = measure.chi.suspects[2].limit = 0;
+    cr_expect_eq(mla_judge(&measure, &intact).status, MLA_FAILED, "a limit that was not settled is the smallest");
+}
+
+Test(judge, rows_that_do_not_gate_fail_nobody) {
+    mla_measure measure = clean_measure();
+    measure.chi.doubted_rows = 2;
+    measure.chi.doubted_sum = (int64_t)1 << 30;
+    cr_expect_eq(mla_judge(&measure, &intact).status, MLA_PASSED);
+}
+
+/* Their errors explain chi: it adds nothing. */
+Test(judge, wrong_elements_say_it_alone) {
+    mla_measure measure = measure_with_chi(5);
+    measure.out.outside = 1;
+    expect_failed(&measure, &intact, "1 of 1024 elements outside the bound");
+}

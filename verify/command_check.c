@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../ref/try.h"
+#include "chi.h"
 #include "contract_line.h"
 #include "golden.h"
 #include "output_file.h"
@@ -109,7 +110,9 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
     if (o->html)
         TRY(mla_measure_add_pictures(&result->measure, &golden->problem));
     mla_progress_begin(&progress, 1, o->selection.quiet);
-    const mla_status status = mla_slabs_visit(&golden->problem, &golden->contract, &progress, compare_slab, &c);
+    mla_status status = mla_slabs_visit(&golden->problem, &golden->contract, &progress, compare_slab, &c);
+    if (status.code == MLA_OK)
+        status = mla_chi_settle(&golden->problem, &golden->contract, &result->measure);
     mla_progress_clear(&progress);
     result->verdict = mla_judge(&result->measure, &result->integrity);
     return status.code == MLA_OK ? status : mla_error(status.code, "%.100s: %s", o->golden, status.message);

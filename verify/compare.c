@@ -195,7 +195,75 @@ static bool sample_classify(mla_sample *s, mla_format format, uint32_t poison) {
     return measurable;
 }
 
-static void compare_element(const comparison *c, int64_t r, mla_place place, mla_measure *part) {
+/* ---- chi -------------------------------------------------------------------------------------------------------------------------- */
+
+static const double CHI_STEP = 0x1p-16, CHI_SQUARE_MAX = 0x1p20;
+
+double mla_chi_gating(const mla_chi *chi) {
+    return chi->rows > 0 ? sqrt((double)chi->square_sum * CHI_STEP / (double)chi->rows) : 0;
+}
+
+double mla_chi_doubted(const mla_chi *chi) {
+    return chi->doubted_rows > 0 ? sqrt((double)chi->doubted_sum * CHI_STEP / (double)chi->doubted_rows) : 0;
+}
+
+static bool has_more_chi(const mla_row_chi *a, const mla_row_chi *b) {
+    return a->chi != b->chi ? a->chi > b->chi : a->row < b->row;
+}
+
+static void keep_more_chi(mla_row_chi *kept, const mla_row_chi *row) {
+    if (has_more_chi(row, kept))
+        *kept = *row;
+}
+
+/* Unused entries have chi 0, which no suspect has. */
+static void keep_suspect(mla_chi *chi, mla_row_chi row) {
+    for (mla_row_chi *kept = chi->suspects; kept < chi->suspects + MLA_CHI_SUSPECTS; kept++)
+        if (has_more_chi(&row, kept)) {
+            const mla_row_chi moved = *kept;
+            *kept = row;
+            row = moved;
+        }
+}
+
+/* A row of `squares` = sum of (error / sigma)^2. */
+static void add_chi(mla_chi *chi, int64_t row, mla_place place, double squares, unsigned doubts) {
+    const double square = squares / MLA_HEAD_DIM_V;
+    const mla_row_chi entry = {.row = row, .place = place, .chi = sqrt(square)};
+    const int64_t steps = (int64_t)(fmin(square, CHI_SQUARE_MAX) / CHI_STEP + 0.5);
+    if (doubts) {
+        chi->doubted_rows++;
+        chi->doubted_sum += steps;
+        chi->doubts |= doubts;
+        keep_more_chi(&chi->doubted_worst, &entry);
+        return;
+    }
+    chi->rows++;
+    chi->square_sum += steps;
+    keep_more_chi(&chi->worst, &entry);
+    if (entry.chi > MLA_CHI_ROW) {
+        chi->suspected++;
+        keep_suspect(chi, entry);
+    }
+}
+
+static void merge_chi(mla_chi *to, const mla_chi *from) {
+    to->rows += from->rows;
+    to->square_sum += from->square_sum;
+    to->doubted_rows += from->doubted_rows;
+    to->doubted_sum += from->doubted_sum;
+    to->doubts |= from->doubts;
+    to->suspected += from->suspected;
+    keep_more_chi(&to->worst, &from->worst);
+    keep_more_chi(&to->doubted_worst, &from->doubted_worst);
+    for (int i = 0; i < MLA_CHI_SUSPECTS && from->suspects[i].chi > 0; i++)
+        keep_suspect(to, from->suspects[i]);
+}
+
+/* ---- elements and rows --------------------------------------------------------------------------------------------------------------- */
+
+/* (error / sigma)^2, NaN where there is none. */
+static double compare_element(const comparison *c, int64_t r, mla_place place, mla_measure *part) {
     mla_format format = c->problem->out_format;
     int64_t here = r * MLA_HEAD_DIM_V + place.column;
     mla_sample s = {.present = true, .place = place};
@@ -205,6 +273,7 @@ static void compare_element(const comparison *c, int64_t r, mla_place place, mla
     s.exact = c->truth->out[here];
     s.bound = c->truth->bound[here];
     s.abs = c->truth->abs[here];
+    double square = NAN;
     if (sample_classify(&s, format, c->poison_out)) {
         s.ulp = mla_ulp_error(format, s.got, s.exact);
         part->ulp_histogram[ulp_bin(s.ulp)]++;
@@ -212,13 +281,17 @@ static void compare_element(const comparison *c, int64_t r, mla_place place, mla
         part->max_cond_ulp = fmax(part->max_cond_ulp, fabs(s.got - s.exact) / mla_ulp(format, s.abs));
         part->max_err_over_bound = fmax(part->max_err_over_bound, s.err_over_bound);
         keep_more_ulp(&part->worst_ulp, &s);
+        const double deviation = c->truth->sigma ? (s.got - s.exact) / c->truth->sigma[here] : NAN;
+        square = deviation * deviation;
         if (part->pictures)
             draw_error(part->pictures, &s);
     }
+    part->loose_elements += s.abs > 0 && s.bound >= s.abs;
     if (part->pictures)
         draw_place(part->pictures, &s);
     keep_worse(&part->worst, &s);
     count(&part->out, s.fault);
+    return square;
 }
 
 /* An empty row's lse must be the convention's infinity; the truth's is -inf whatever the convention. */
@@ -250,10 +323,14 @@ static mla_place place_of(const mla_problem *problem, int64_t row) {
 }
 
 static void compare_row(const comparison *c, int64_t r, mla_measure *part) {
-    mla_place place = place_of(c->problem, c->truth->first_token * c->problem->heads + r);
+    const int64_t row = c->truth->first_token * c->problem->heads + r;
+    mla_place place = place_of(c->problem, row);
+    double squares = 0;
     for (place.column = 0; place.column < MLA_HEAD_DIM_V; place.column++)
-        compare_element(c, r, place, part);
+        squares += compare_element(c, r, place, part);
     place.column = -1;
+    if (c->truth->kind[r] != MLA_ROW_EMPTY && isfinite(squares))
+        add_chi(&part->chi, row, place, squares, c->truth->doubts[r]);
     if (c->output->lse)
         compare_lse(c, r, place, part);
     part->rows++;
@@ -267,6 +344,8 @@ static void merge(mla_measure *to, const mla_measure *from) {
     to->rows += from->rows;
     to->empty_rows += from->empty_rows;
     to->hull_rows += from->hull_rows;
+    to->loose_elements += from->loose_elements;
+    merge_chi(&to->chi, &from->chi);
     to->max_err_over_bound = fmax(to->max_err_over_bound, from->max_err_over_bound);
     to->max_ulp = fmax(to->max_ulp, from->max_ulp);
     to->max_cond_ulp = fmax(to->max_cond_ulp, from->max_cond_ulp);

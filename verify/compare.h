@@ -40,6 +40,28 @@ typedef struct mla_counts {
     int64_t total, unwritten, anomalies, outside;
 } mla_counts;
 
+/* How large a row's errors are, against what the contract explains. */
+typedef struct mla_row_chi {
+    int64_t row;     /* query token * heads + head */
+    mla_place place; /* column -1 */
+    double chi;      /* rms of error / sigma over the row; 0: no such row */
+    double limit;    /* mla_chi_settle's; 0 until then */
+} mla_row_chi;
+
+#define MLA_CHI_ROW 1.15    /* rows up to here pass; beyond, a row has a limit of its own */
+#define MLA_CHI_SUSPECTS 16 /* rows beyond it that are kept, those with the largest chi */
+
+/* Over rows whose outputs are finite. The sums are integers, in steps of 2^-16, each row cut at 2^20: any order of summation gives the same bits. */
+typedef struct mla_chi {
+    int64_t rows, square_sum;               /* rows that gate; of their chi^2 */
+    int64_t doubted_rows, doubted_sum;      /* rows that are only reported, for mla_truth's doubts */
+    int64_t doubts;                         /* reasons that any of those had, as bits of mla_chi_doubt */
+    mla_row_chi worst, doubted_worst;       /* largest chi; of equals the first row */
+    int64_t suspected;                      /* gating rows beyond MLA_CHI_ROW */
+    mla_row_chi suspects[MLA_CHI_SUSPECTS]; /* the largest first */
+    double limit;                           /* of the rms over gating rows: mla_chi_settle's; 0 until then */
+} mla_chi;
+
 #define MLA_ULP_BINS 512 /* 8 equal steps in every octave from 2^-24 up; bin 0 holds everything below, the last everything above */
 
 /* What pictures are drawn from: where errors lie, and how they go with cancellation. Octave i of n from 2^k is [2^(k+i), 2^(k+i+1)); the first holds all
@@ -61,7 +83,9 @@ typedef struct mla_pictures {
 typedef struct mla_measure {
     mla_counts out, lse;
     int64_t rows, empty_rows, hull_rows;
-    bool lse_absent;           /* the output has no lse: none was compared */
+    bool lse_absent;        /* the output has no lse: none was compared */
+    int64_t loose_elements; /* whose bound is at least A: an output of 0 would pass */
+    mla_chi chi;
     double max_err_over_bound; /* |e| / B over finite elements; infinity where B == 0 and e != 0 */
     double max_ulp, max_cond_ulp;
     double max_lse_err, max_lse_over_bound; /* natural log, over finite lse */
@@ -85,6 +109,10 @@ void mla_measure_free(mla_measure *measure);
  * pattern (every byte MLA_POISON) count as unwritten. output->lse may be NULL: it is then left out. Slabs may come in any order; the result is the same.
  */
 void mla_compare(const mla_problem *problem, const mla_truth *truth, const mla_output *output, mla_measure *measure);
+
+/* The rms of error / sigma over gating rows, or over rows that are only reported; 0 where there are none. */
+double mla_chi_gating(const mla_chi *chi);
+double mla_chi_doubted(const mla_chi *chi);
 
 /* Elements that are wrong for any reason. */
 int64_t mla_counts_wrong(const mla_counts *counts);

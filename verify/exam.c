@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../ref/try.h"
+#include "chi.h"
 #include "contract_line.h"
 
 const char *mla_killer_name(int bit) {
@@ -58,12 +59,16 @@ static unsigned killers_of(const mla_measure *m, const mla_integrity *integrity,
     return killers == 0 && verdict->status == MLA_FAILED ? MLA_BY_CHI : killers;
 }
 
-static mla_status judge(const mla_exam *exam, const mla_truth *truth, const mla_trial *trial, mla_grade *grade) {
+static mla_status judge(const mla_exam *exam, const mla_contract *contract, const mla_truth *truth, const mla_trial *trial,
+                        mla_grade *grade) {
     const mla_problem *p = &exam->inputs.problem;
     mla_measure measure;
     mla_status status = mla_measure_init(&measure, p);
     if (status.code == MLA_OK) {
         mla_compare(p, truth, &trial->output, &measure);
+        status = mla_chi_settle(p, contract, &measure);
+    }
+    if (status.code == MLA_OK) {
         const mla_verdict verdict = mla_judge(&measure, &trial->integrity);
         grade->killers = killers_of(&measure, &trial->integrity, &verdict);
         grade->status = verdict.status == MLA_PASSED ? MLA_GRADE_PASSED : MLA_GRADE_KILLED;
@@ -94,7 +99,7 @@ mla_status mla_exam_grade(mla_exam *exam, const mla_contract *contract, const ml
     const mla_truth *truth;
     *grade = (mla_grade){.status = MLA_GRADE_NONE};
     TRY(mla_exam_truth(exam, contract, &truth));
-    TRY(judge(exam, truth, trial, grade));
+    TRY(judge(exam, contract, truth, trial, grade));
     ask_rivals(exam, &trial->output, tolerance, grade);
     grade->out_changed = !same_out(p, &trial->output, &exam->plain.output);
     if (!grade->out_changed && same_lse(p, &trial->output, &exam->plain.output) && grade->status == MLA_GRADE_PASSED)

@@ -3,9 +3,12 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "chi.h"
 
 const char *mla_verdict_name(mla_verdict_status status) {
     static const char *const names[] = {[MLA_PASSED] = "PASSED", [MLA_FAILED] = "FAILED",   [MLA_SKIPPED] = "SKIPPED",
@@ -65,11 +68,34 @@ static void judge_counts(const mla_counts *counts, const char *noun, mla_verdict
         find(verdict, "%" PRId64 " of %" PRId64 " %s outside the bound", counts->outside, counts->total, noun);
 }
 
+/* The suspect that exceeds its limit by the largest factor, or NULL. */
+static const mla_row_chi *worst_suspect(const mla_chi *chi) {
+    const mla_row_chi *worst = NULL;
+    for (const mla_row_chi *row = chi->suspects; row < chi->suspects + MLA_CHI_SUSPECTS && row->chi > 0; row++)
+        if (!(row->chi <= fmax(row->limit, MLA_CHI_ROW)) && (!worst || row->chi * worst->limit > worst->chi * row->limit))
+            worst = row;
+    return worst;
+}
+
+/* Every element may be within its bound, and their errors still be too large on the whole. Limits that were not settled are those that always pass. */
+static void judge_chi(const mla_chi *chi, mla_verdict *verdict) {
+    const char *cause = "an undeclared rounding, or a biased one";
+    const mla_row_chi *row = worst_suspect(chi);
+    const double whole = mla_chi_gating(chi), limit = fmax(chi->limit, MLA_CHI_CASE);
+    if (!(whole <= limit))
+        find(verdict, "errors are %.2f times the size this contract explains, limit %.2f: %s", whole, limit, cause);
+    else if (row)
+        find(verdict, "errors of seq %d q %d head %d are %.2f times the size this contract explains, limit %.2f: %s", row->place.sequence,
+             row->place.q, row->place.head, row->chi, fmax(row->limit, MLA_CHI_ROW), cause);
+}
+
 mla_verdict mla_judge(const mla_measure *measure, const mla_integrity *integrity) {
     mla_verdict verdict = {.status = MLA_PASSED};
     judge_integrity(integrity, &verdict);
     judge_counts(&measure->out, "elements", &verdict);
     judge_counts(&measure->lse, "lse", &verdict);
+    if (mla_counts_wrong(&measure->out) == 0)
+        judge_chi(&measure->chi, &verdict);
     if (verdict.status == MLA_PASSED && (measure->out.total == 0 || (measure->lse.total == 0 && !measure->lse_absent)))
         return mla_verdict_make(MLA_ERROR, "nothing was compared");
     return verdict;

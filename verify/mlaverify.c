@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../ref/try.h"
+#include "chi.h"
 #include "contract_line.h"
 #include "report.h"
 #include "slabs.h"
@@ -178,6 +179,7 @@ static mla_status measure(const local *l, const mla_contract *contract, const ml
         return mla_error(MLA_ENOMEM, "no memory to print the problem");
     TRY(mla_measure_init(&result->measure, &l->problem));
     TRY(mla_slabs_visit(&l->problem, contract, NULL, compare_slab, &c));
+    TRY(mla_chi_settle(&l->problem, contract, &result->measure));
     result->measured = true;
     result->verdict = mla_judge(&result->measure, &result->integrity);
     return mla_ok();

@@ -29,7 +29,7 @@ typedef struct mlaverify_worst {
 } mlaverify_worst;
 
 typedef struct mlaverify_grade {
-    int32_t passed;                                /* 1: all is within its bound; otherwise 0 */
+    int32_t passed; /* 1: all is within its bound, and errors are of the size the contract explains; otherwise 0 */
     double max_err_over_bound, max_lse_over_bound; /* largest |error| / bound; above 1 it is wrong */
     double max_ulp;                                /* of out; it gates nothing: a right kernel reaches thousands where out is nearly 0 */
     int64_t elements, wrong_elements, lses, wrong_lses;

@@ -13,6 +13,7 @@ struct cJSON;
 /* Of all results so far. */
 typedef struct mla_summary {
     int64_t passed, failed, skipped, error, crashed, timeout;
+    double max_chi;                                                       /* of cases, rows that gate */
     double max_err_over_bound, max_ulp, max_cond_ulp, max_lse_over_bound; /* over results with measures */
 } mla_summary;
 
@@ -45,7 +46,7 @@ char *mla_shell_quote(const char *word);
  * "run" is left out where there is no list of cases; ledger.h says what is in it. "index" is the case's in that list, "seconds" the time it took, and
  * "smallest" the smallest case like it that was seen to fail; "text", where it neither passed nor was skipped, the text report.
  * "worst": {"sequence", "q", "head", "column", "fault", "code", "got", "exact", "bound", "abs", "ulp", "err_over_bound"}; sequence -1 is padding, column
- * -1 an lse. Of a case that was not measured, the maxima are null and the details left out.
+ * -1 an lse. Of a case that was not measured, the maxima are null and the details left out. "chi" is null where no row gates by it.
  * JSON has no NaN and no infinity: they are the strings "NaN", "Infinity" and "-Infinity".
  */
 /* Free with mla_json_free. NULL: out of memory. */

@@ -70,13 +70,30 @@ static bool add_sample(cJSON *object, const char *name, const mla_sample *s, siz
            add_number(o, "abs", s->abs) && add_number(o, "ulp", s->ulp) && add_number(o, "err_over_bound", s->err_over_bound);
 }
 
+/* A row's chi; null where there is none. */
+static bool add_row_chi(cJSON *object, const char *name, const mla_row_chi *row) {
+    if (!(row->chi > 0))
+        return cJSON_AddNullToObject(object, name) != NULL;
+    cJSON *o = cJSON_AddObjectToObject(object, name);
+    return o && add_count(o, "sequence", row->place.sequence) && add_count(o, "q", row->place.q) && add_count(o, "head", row->place.head) &&
+           add_number(o, "chi", row->chi);
+}
+
+static bool add_chi(cJSON *object, const mla_measure *m) {
+    const mla_chi *chi = &m->chi;
+    return add_count(object, "chi_rows", chi->rows) && add_number(object, "chi_limit", chi->limit) &&
+           add_row_chi(object, "chi_worst_row", &chi->worst) && add_count(object, "chi_doubted_rows", chi->doubted_rows) &&
+           add_measured(object, "chi_doubted", chi->doubted_rows > 0, mla_chi_doubted(chi)) &&
+           add_count(object, "loose_elements", m->loose_elements);
+}
+
 static bool add_measure(cJSON *object, const mla_measure *m, mla_format out) {
     return add_count(object, "rows", m->rows) && add_count(object, "empty_rows", m->empty_rows) &&
            add_count(object, "hull_rows", m->hull_rows) && add_counts(object, "elements", &m->out) && add_counts(object, "lse", &m->lse) &&
            add_number(object, "ulp_p50", mla_measure_ulp_quantile(m, 0.5)) &&
            add_number(object, "ulp_p99", mla_measure_ulp_quantile(m, 0.99)) &&
            add_number(object, "ulp_p99.9", mla_measure_ulp_quantile(m, 0.999)) &&
-           add_number(object, "lse_err_over_bound", m->max_lse_over_bound) &&
+           add_number(object, "lse_err_over_bound", m->max_lse_over_bound) && add_chi(object, m) &&
            add_sample(object, "worst", &m->worst, mla_format_bytes(out)) &&
            add_sample(object, "worst_ulp", &m->worst_ulp, mla_format_bytes(out)) &&
            add_sample(object, "worst_lse", &m->worst_lse, sizeof(float));
@@ -89,6 +106,7 @@ static bool fill_case(cJSON *o, const mla_result *r) {
            add_text(o, "reason", r->verdict.reason) && add_number(o, "seconds", round(1e6 * r->seconds) / 1e6) &&
            add_measured(o, "max_ulp", r->measured, m->max_ulp) && add_measured(o, "max_cond_ulp", r->measured, m->max_cond_ulp) &&
            add_measured(o, "max_err_over_bound", r->measured, m->max_err_over_bound) &&
+           add_measured(o, "chi", r->measured && m->chi.rows > 0, mla_chi_gating(&m->chi)) &&
            add_measured(o, "lse_err", r->measured && !m->lse_absent, m->max_lse_err) &&
            add_text_or_null(o, "guard_touched", r->integrity.guard_touched) &&
            add_text_or_null(o, "input_changed", r->integrity.input_changed) && (!r->measured || add_measure(o, m, r->test->out));

@@ -77,6 +77,30 @@ static void print_heading(FILE *stream, mla_text_style style, const mla_result *
         fprintf(stream, INDENT "%s\n", result->verdict.reason);
 }
 
+static void print_chi(FILE *stream, const mla_chi *chi) {
+    if (chi->rows > 0)
+        fprintf(stream, "chi %.2f (worst row %.2f) | ", mla_chi_gating(chi), chi->worst.chi);
+    else if (chi->doubted_rows > 0)
+        fprintf(stream, "chi %.2f, which does not gate | ", mla_chi_doubted(chi));
+}
+
+/* What passing says little about. */
+static void print_doubts(FILE *stream, const mla_measure *m) {
+    static const char *const reasons[] = {"the order of fp32 accumulation, which is unknown, matters",
+                                          "scores lie closer than they are rounded", "scores repeat", "scores are all but lost"};
+    const mla_chi *chi = &m->chi;
+    if (chi->doubted_rows > 0) {
+        fprintf(stream, INDENT "chi does not gate %" PRId64 " of %" PRId64 " rows", chi->doubted_rows, chi->rows + chi->doubted_rows);
+        for (int i = 0; i < 4; i++)
+            if (chi->doubts >> i & 1)
+                fprintf(stream, "%s %s", chi->doubts & ((1 << i) - 1) ? "," : ":", reasons[i]);
+        fputc('\n', stream);
+    }
+    if (m->loose_elements > 0)
+        fprintf(stream, INDENT "gated by little: %.2g %% of the elements have a bound above A, so that 0 would pass\n",
+                100 * (double)m->loose_elements / (double)m->out.total);
+}
+
 static void print_errors(FILE *stream, const mla_measure *m) {
     fputs(INDENT, stream);
     print_count(stream, m->out.total, "elements, ");
@@ -89,7 +113,9 @@ static void print_errors(FILE *stream, const mla_measure *m) {
         fputs(", ", stream);
         print_count(stream, m->hull_rows, "bounded by the hull of V alone");
     }
-    fprintf(stream, " | |e|/B %.2g | ", m->max_err_over_bound);
+    fputs(" | ", stream);
+    print_chi(stream, &m->chi);
+    fprintf(stream, "|e|/B %.2g | ", m->max_err_over_bound);
     if (m->lse_absent)
         fputs("no lse given", stream);
     else
@@ -188,6 +214,7 @@ void mla_text_result(FILE *stream, mla_text_style style, const mla_result *resul
     if (result->measured) {
         print_errors(stream, &result->measure);
         print_ulps(stream, &result->measure);
+        print_doubts(stream, &result->measure);
         print_sequences(stream, result);
         print_worst(stream, "worst", &result->measure.worst, mla_format_bytes(result->test->out));
         print_worst(stream, "worst lse (natural log)", &result->measure.worst_lse, sizeof(float));
@@ -204,11 +231,13 @@ void mla_text_summary(FILE *stream, mla_text_style style, const mla_summary *s) 
             s->error);
     if (s->crashed + s->timeout > 0)
         fprintf(stream, ", %" PRId64 " crashed, %" PRId64 " timeout", s->crashed, s->timeout);
-    if (none)
-        fputs(" | nothing was run: this is not a pass", stream);
-    else if (s->passed + s->failed > 0)
-        fprintf(stream, " | worst: |e|/B %.2g  ulp %.5g  cond_ulp %.2g  lse %.2g of its bound", s->max_err_over_bound, s->max_ulp,
-                s->max_cond_ulp, s->max_lse_over_bound);
+    const bool measured = s->passed + s->failed > 0;
+    fputs(none ? " | nothing was run: this is not a pass" : measured ? " | worst: " : "", stream);
+    if (s->max_chi > 0)
+        fprintf(stream, "chi %.2f  ", s->max_chi);
+    if (measured && !none)
+        fprintf(stream, "|e|/B %.2g  ulp %.5g  cond_ulp %.2g  lse %.2g of its bound", s->max_err_over_bound, s->max_ulp, s->max_cond_ulp,
+                s->max_lse_over_bound);
     fputc('\n', stream);
     fflush(stream);
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ref/try.h"
+#include "chi.h"
 #include "golden.h"
 #include "slabs.h"
 #include "trial.h"
@@ -42,10 +44,11 @@ static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_m
     const mla_problem *p = &l->inputs.problem;
     const mla_contract contract = mla_kernel_contract(l->kernel, p);
     comparison c = {l, measure};
-    mla_status status = mla_measure_init(measure, p);
-    if (status.code == MLA_OK && l->subject->pictures)
-        status = mla_measure_add_pictures(measure, p);
-    return status.code == MLA_OK ? mla_slabs_visit(p, &contract, progress, compare_slab, &c) : status;
+    TRY(mla_measure_init(measure, p));
+    if (l->subject->pictures)
+        TRY(mla_measure_add_pictures(measure, p));
+    TRY(mla_slabs_visit(p, &contract, progress, compare_slab, &c));
+    return mla_chi_settle(p, &contract, measure);
 }
 
 static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_result *result) {

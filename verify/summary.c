@@ -11,6 +11,7 @@ void mla_summary_add(mla_summary *summary, const struct cJSON *result) {
     summary->error += status == MLA_ERROR || status == MLA_VERDICT_STATUSES;
     summary->crashed += status == MLA_CRASHED;
     summary->timeout += status == MLA_TIMEOUT;
+    summary->max_chi = fmax(summary->max_chi, mla_json_number(result, "chi"));
     summary->max_err_over_bound = fmax(summary->max_err_over_bound, mla_json_number(result, "max_err_over_bound"));
     summary->max_ulp = fmax(summary->max_ulp, mla_json_number(result, "max_ulp"));
     summary->max_cond_ulp = fmax(summary->max_cond_ulp, mla_json_number(result, "max_cond_ulp"));
