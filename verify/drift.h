@@ -8,6 +8,8 @@ struct cJSON;
 
 /* argv[0] is the command's name with its "drift ". */
 mla_exit mla_drift_order(int argc, char **argv);
+mla_exit mla_drift_diff(int argc, char **argv);
+mla_exit mla_drift_sweep(int argc, char **argv);
 mla_exit mla_drift_stages(int argc, char **argv);
 
 /* What a command's --help says before and after the selection's options. */

@@ -10,8 +10,8 @@
 #include "drift.h"
 #include "drift_attribution.h"
 #include "drift_fingerprint.h"
+#include "drift_launch.h"
 #include "drift_model.h"
-#include "trial.h"
 
 static const mla_drift_help help = {
     .usage = "Splits a kernel's error by the rounding that it comes from, and says where the kernel does not do what it declares.\n"
@@ -40,8 +40,7 @@ typedef struct stages_run {
 typedef struct study {
     const mla_kernel *kernel;
     mla_device *device; /* NULL: host memory */
-    mla_inputs inputs;
-    mla_trial trial;
+    mla_drift_launch launch;
     mla_drift_splits splits;
     mla_model declared;
     int64_t rows;
@@ -62,7 +61,7 @@ static int64_t rows_to_study(const mla_problem *p) {
 
 /* From outside, sequence by sequence; a sequence whose splits do not show keeps one. */
 static mla_status find_order(study *s, const mla_case *c) {
-    const mla_problem *p = &s->inputs.problem;
+    const mla_problem *p = &s->launch.inputs.problem;
     const int32_t last = mla_sequence_of(p, (s->rows - 1) / p->heads);
     for (int32_t b = 0; b <= last; b++) {
         mla_fingerprint f;
@@ -80,25 +79,14 @@ static mla_status find_order(study *s, const mla_case *c) {
     return mla_ok();
 }
 
-static mla_status launch(study *s, const mla_case *c) {
-    char reason[200] = "the kernel gave no reason";
-    TRY(mla_inputs_make(c, &s->inputs));
-    TRY(mla_problem_check(&s->inputs.problem));
-    if (s->inputs.problem.total_q == 0)
-        return mla_error(MLA_EUNSUPPORTED, "the case has no query rows");
-    if (s->kernel->supports && !s->kernel->supports(s->kernel, &s->inputs.problem, reason, sizeof reason))
-        return mla_error(MLA_EUNSUPPORTED, "%s", reason);
-    return mla_trial_run(s->kernel, s->device, &s->inputs, &s->trial);
-}
-
 static mla_status look(study *s, const mla_subject *subject, const mla_case *c, bool no_order) {
-    const mla_problem *p = &s->inputs.problem;
-    TRY(launch(s, c));
+    const mla_problem *p = &s->launch.inputs.problem;
+    TRY(mla_drift_launch_run(s->kernel, s->device, c, &s->launch));
     s->rows = rows_to_study(p);
     s->out = malloc((size_t)s->rows * MLA_HEAD_DIM_V * sizeof *s->out);
     if (!s->out)
         return mla_error(MLA_ENOMEM, "no memory for %" PRId64 " rows", s->rows);
-    mla_decode_f64(p->out_format, s->trial.output.out, (size_t)s->rows * MLA_HEAD_DIM_V, s->out);
+    mla_decode_f64(p->out_format, s->launch.trial.output.out, (size_t)s->rows * MLA_HEAD_DIM_V, s->out);
     s->declared = mla_drift_model(s->kernel, subject->handle.device, p);
     TRY(mla_drift_splits_make(s->kernel, subject->handle.device, p, &s->splits));
     if (!no_order && !mla_drift_knows(s->kernel))
@@ -108,8 +96,7 @@ static mla_status look(study *s, const mla_subject *subject, const mla_case *c, 
 }
 
 static void study_free(study *s) {
-    mla_trial_free(&s->trial);
-    mla_inputs_free(&s->inputs);
+    mla_drift_launch_free(&s->launch);
     mla_drift_splits_free(&s->splits);
     free(s->out);
 }
@@ -146,7 +133,7 @@ static void print_shares(FILE *text, const mla_attribution *a) {
 }
 
 static void print_study(FILE *text, const study *s, const char *kernel, const char *line) {
-    const int64_t rows = s->inputs.problem.total_q * s->inputs.problem.heads;
+    const int64_t rows = s->launch.inputs.problem.total_q * s->launch.inputs.problem.heads;
     fprintf(text, "%s  %s\n    rms error %.3g", kernel, *line ? line : "(all defaults)", s->found.rms);
     fprintf(text, s->rows < rows ? " over the first %" PRId64 " of %" PRId64 " rows\n" : " over %" PRId64 " rows\n", s->rows, rows);
     if (s->found.rms == 0) {
