@@ -172,6 +172,50 @@ check "invariance exits 0" exits 0
 check "says which bits were compared" says "INVARIANT  neighbour  every other sequence's KV was NaN"
 check "and its JSON parses" json_parses "$folder/invariance.json"
 
+# ---- drift -----------------------------------------------------------------------------------------------------------------------------------
+truncating=$folder/truncating.so nearest=$folder/nearest.so
+source=$root/tests/plugin_truncating.c
+if ${CC:-cc} -std=c11 -O2 -DTRUNCATE_P -shared -fPIC -o "$truncating" "$source" -lm &&
+    ${CC:-cc} -std=c11 -O2 -shared -fPIC -o "$nearest" "$source" -lm; then
+    drifting='heads=2 kv_len=300'
+    run drift stages --kernel "$truncating" --case "$drifting" --json "$json"
+    check "a kernel that truncates P against its word exits 1" exits 1
+    check "P is named" says "bf16 rz, where bf16 rne was declared"
+    check "its JSON parses" json_parses "$json"
+    check "its JSON names P first" grep -q '"stage":.*"P"' "$json"
+    run drift stages --kernel "$nearest" --case "$drifting"
+    check "one that keeps its word exits 0" exits 0
+    run drift order --kernel "$truncating" --case "$drifting" --json "$json"
+    check "its order exits 0" exits 0
+    check "its tile is found" grep -q '"tile":.*64' "$json"
+    check "its one split is found" says "1 of 300 tokens"
+    run drift diff "$truncating" "$nearest" --case "$drifting" --json "$json"
+    check "two kernels of different bits exit 1" exits 1
+    check "the farther one is named" says "$truncating is farther"
+    check "their JSON parses" json_parses "$json"
+    run drift diff "$nearest" "$nearest" --case "$drifting"
+    check "the same bits exit 0" exits 0
+    rm -f "$json"
+    run drift sweep --kernel "$truncating" --over kv_len --to 256 --csv "$json"
+    check "a sweep exits 0" exits 0
+    check "its law is printed beside the theory's" says "and sigma, by theory, ~ kv_len^-"
+    check "its CSV has a line a point" test "$(wc -l <"$json")" = 4
+    rm -f "$json"
+else
+    check "the truncating plug-in compiles" false
+fi
+run drift order --kernel splitk@host:cdna4 --case 'heads=1 kv_len=130 plan=fixed:2'
+check "splits of our own kernel are found" says "2 of 65 tokens"
+check "and its order within a step" says "one by one: 0-3 16-19 4-7 20-23"
+refuse "drift without a command" drift
+refuse "an unknown command of drift" drift away
+refuse "an order of two kernels" drift order --kernel reference --kernel oracle --json "$json"
+refuse "a sequence beyond the batch" drift order --kernel reference --sequence 1 --json "$json"
+refuse "a difference of one kernel" drift diff reference --json "$json"
+refuse "a sweep over nothing" drift sweep --kernel reference --json "$json"
+refuse "a sweep over an unknown thing" drift sweep --kernel reference --over time --json "$json"
+refuse "a sweep over what its case has" drift sweep --kernel reference --over kv_len --case "$small" --json "$json"
+
 # ---- bad usage and bad input ---------------------------------------------------------------------------------------------------------------
 refuse "no command"
 refuse "an unknown command" fly
@@ -243,7 +287,7 @@ check "info exits 0" exits 0
 check "info lists the kernels" says "splitk@host:cdna3"
 run info --kernel reference
 check "info on one kernel exits 0" exits 0
-for arguments in --help "run --help" "info --help" "bench --help" "mutants --help" "invariance --help" "run -h"; do
+for arguments in --help "run --help" "info --help" "bench --help" "mutants --help" "invariance --help" "drift --help" "drift stages --help" "drift order --help" "drift sweep --help" "drift diff --help" "run -h"; do
     run $arguments
     check "$arguments is on stdout and exits 0" eval 'exits 0 && says "usage: mla-verify" && stderr_empty'
 done

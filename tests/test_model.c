@@ -98,6 +98,40 @@ Test(model, reproduces_mma_bit_for_bit) {
     same_bits("splitk@host:mma");
 }
 
+/* ---- NVIDIA's matrix unit ---------------------------------------------------------------------------------------------------------------- */
+
+/* What splitk@nvidia wrote on an H200 as lse of one key in base 2: that key's score. All 1,024 of this case agree; these are the first. */
+static const float h200_scores[] = {0x1.1566c6p+0f,  -0x1.041712p+0f, -0x1.727ea0p-1f, 0x1.d332d8p-1f,  -0x1.9f726ap-2f, 0x1.cc687ep-1f,
+                                    -0x1.08fda4p+0f, 0x1.75c17ep+1f,  0x1.750372p-2f,  0x1.4de5a2p+0f,  -0x1.23322cp+1f, -0x1.8a358ap-2f,
+                                    -0x1.c20f12p-5f, -0x1.57dd40p+1f, 0x1.ba16bcp-2f,  -0x1.d33ad8p+0f, -0x1.999d8cp+1f, 0x1.dbb06ap-3f,
+                                    0x1.647c94p+0f,  0x1.727a9cp-3f,  0x1.b1888cp+0f,  -0x1.2c4972p+0f, -0x1.c12208p-1f, -0x1.6cf8c0p+0f};
+#define H200_SCORES (int)(sizeof h200_scores / sizeof *h200_scores)
+
+/* Scores in which the model with this many aligned bits differs from the H200. */
+static int wrong_scores(int bits) {
+    const mla_kernel kernel = {.name = "splitk@nvidia", .space = MLA_SPACE_CUDA, .contract = mla_contract_default()};
+    mla_case c;
+    mla_inputs inputs;
+    double out[H200_SCORES * MLA_HEAD_DIM_V], lse[H200_SCORES];
+    cr_assert_eq(mla_case_parse("heads=16 batch=64 kv_len=1 lse=2 out=fp32", &c).code, MLA_OK);
+    cr_assert_eq(mla_inputs_make(&c, &inputs).code, MLA_OK);
+    mla_model model = mla_drift_model(&kernel, NULL, &inputs.problem);
+    model.qk.bits = bits;
+    cr_assert_eq(mla_model_run(&inputs.problem, &model, NULL, 0, H200_SCORES, out, lse).code, MLA_OK);
+    int wrong = 0;
+    for (int r = 0; r < H200_SCORES; r++)
+        wrong += !(h200_scores[r] == (float)lse[r]);
+    mla_inputs_free(&inputs);
+    mla_case_free(&c);
+    return wrong;
+}
+
+Test(model, reproduces_the_sums_of_an_h200) {
+    cr_expect_eq(wrong_scores(25), 0);
+    cr_expect_gt(wrong_scores(24), 0);
+    cr_expect_gt(wrong_scores(26), 0);
+}
+
 /* ---- roundings and matrix units, by hand ------------------------------------------------------------------------------------------------ */
 
 Test(model, rounds_to_formats) {

@@ -61,8 +61,8 @@ static void set_layout(mla_model *model, const mla_engine *engine) {
 }
 
 /*
- * Host execution sums 16 products and the accumulator in double. NVIDIA's unit is Hopper's; AMD's the published one of gfx942: eight products aligned and
- * cut, then the accumulator, cut downwards.
+ * Host execution sums 16 products and the accumulator in double. NVIDIA's unit is Hopper's: 16 products and the accumulator aligned and cut at once, as on an
+ * H200. AMD's is the published one of gfx942: eight products aligned and cut, then the accumulator, cut downwards.
  */
 static mla_unit unit_of(const mla_kernel *kernel) {
     if (kernel->space == MLA_SPACE_HOST)
