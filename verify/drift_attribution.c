@@ -56,8 +56,6 @@ static mla_status best_change(work *w, const mla_attribution *a, int *best, doub
         if (is_changed(a, mla_choices[i].stage))
             continue;
         mla_stage_copy(mla_choices[i].stage, &mla_choices[i].model, &model);
-        if (memcmp(&model, &a->model, sizeof model) == 0)
-            continue;
         TRY(left_by(w, &model, &here));
         if (here < *left) {
             *left = here;
@@ -87,7 +85,8 @@ static mla_status search(work *w, mla_attribution *a) {
 
 static mla_status find_vectors(work *w, const mla_model *found) {
     mla_model model = mla_model_exact();
-    memcpy(w->trial, w->exact, w->elements * sizeof *w->trial);
+    for (size_t i = 0; i < w->elements; i++)
+        w->trial[i] = w->exact[i];
     mla_stage_copy(MLA_STAGE_TILE, found, &model);
     for (int s = 0; s < STAGES; s++) {
         mla_stage_copy((mla_stage)s, found, &model);
@@ -202,26 +201,26 @@ static mla_status find_error(work *w) {
     return isfinite(w->energy) ? mla_ok() : mla_error(MLA_EUNSUPPORTED, "the output is not finite: there is no error to explain");
 }
 
-static mla_status work_make(const mla_observation *seen, work *w) {
+static bool work_make(const mla_observation *seen, work *w) {
     *w = (work){.seen = seen, .elements = (size_t)seen->rows * MLA_HEAD_DIM_V};
     double *all = malloc((3 + STAGES) * w->elements * sizeof *all + (size_t)seen->rows * sizeof *all + 1);
     if (!all)
-        return mla_error(MLA_ENOMEM, "no memory for the errors of %lld rows", (long long)seen->rows);
+        return false;
     w->exact = all;
     w->error = all + w->elements;
     w->trial = all + 2 * w->elements;
     for (size_t s = 0; s < STAGES; s++)
         w->moved[s] = all + (3 + s) * w->elements;
     w->lse = all + (3 + STAGES) * w->elements;
-    return mla_ok();
+    return true;
 }
 
 mla_status mla_attribute(const mla_observation *seen, const mla_model *declared, mla_attribution *result) {
     work w;
     *result = (mla_attribution){.model = *declared};
-    mla_status status = work_make(seen, &w);
-    if (status.code == MLA_OK)
-        status = find_error(&w);
+    if (!work_make(seen, &w))
+        return mla_error(MLA_ENOMEM, "no memory for the errors of %lld rows", (long long)seen->rows);
+    mla_status status = find_error(&w);
     if (status.code == MLA_OK && w.energy > 0) {
         result->rms = sqrt(w.energy / (double)w.elements);
         status = search(&w, result);

@@ -77,7 +77,10 @@ static void add_element(const mla_problem *problem, const pair *p, mla_differenc
 
 static void add_lse(const mla_problem *problem, float a, float b, mla_difference *d) {
     const double unit = problem->lse_base == MLA_LSE_2 ? 0.69314718055994530942 : 1, apart = fabs((double)a - (double)b) * unit;
-    count(&d->lse, memcmp(&a, &b, sizeof a) != 0);
+    uint32_t code[2];
+    memcpy(&code[0], &a, sizeof a);
+    memcpy(&code[1], &b, sizeof b);
+    count(&d->lse, code[0] != code[1]);
     if (isfinite(apart) && apart > d->most_lse)
         d->most_lse = apart;
 }

@@ -90,8 +90,8 @@ static void merge(const search *s, int64_t *split) {
 
 /* Token i's split is named split[i] <= i. */
 static mla_status list_splits(const search *s, const int64_t *split, mla_fingerprint *f) {
-    int64_t *index = malloc((size_t)s->tokens * sizeof *index);
-    f->splits = malloc((size_t)s->tokens * sizeof *f->splits);
+    int64_t *index = calloc((size_t)s->tokens, sizeof *index);
+    f->splits = calloc((size_t)s->tokens, sizeof *f->splits);
     if (!index || !f->splits) {
         free(index);
         return mla_error(MLA_ENOMEM, "no memory for splits of %lld tokens", (long long)s->tokens);
@@ -113,8 +113,7 @@ static mla_status find_splits(search *s, mla_fingerprint *f) {
     int64_t *split = malloc((size_t)s->tokens * sizeof *split);
     if (!split)
         return mla_error(MLA_ENOMEM, "no memory for splits of %lld tokens", (long long)s->tokens);
-    for (int64_t i = 0; i < s->tokens; i++)
-        split[i] = -1;
+    memset(split, 0xFF, (size_t)s->tokens * sizeof *split); /* -1: in no split yet */
     mla_status status = mla_ok();
     for (int64_t j = 0; j < s->tokens && status.code == MLA_OK; j++) {
         if (split[j] >= 0)
@@ -159,10 +158,10 @@ static mla_status tile_before(search *s, int64_t last, int64_t *tile) {
     return mla_ok();
 }
 
-static mla_status search_make(mla_probe *probe, search *s) {
+static bool search_make(mla_probe *probe, search *s) {
     *s = (search){.probe = probe, .tokens = probe->keys.end - probe->keys.begin};
-    s->same = malloc((size_t)s->tokens * sizeof *s->same);
-    return s->same ? mla_ok() : mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)s->tokens);
+    s->same = calloc((size_t)s->tokens, sizeof *s->same);
+    return s->same != NULL;
 }
 
 /* One sequence, long, in one split: if the kernel cannot do that, its tile stays unknown. */
@@ -176,8 +175,8 @@ static mla_status tile_of_long_case(const mla_kernel *kernel, mla_device *device
     mla_status status = mla_case_parse(line, &c);
     if (status.code == MLA_OK)
         status = mla_probe_make(kernel, device, &c, 0, &probe);
-    if (status.code == MLA_OK)
-        status = search_make(&probe, &s);
+    if (status.code == MLA_OK && !search_make(&probe, &s))
+        status = mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)s.tokens);
     if (status.code == MLA_OK)
         status = tile_before(&s, s.tokens - 1, &f->tile);
     f->launches += probe.launches;
@@ -215,7 +214,8 @@ static mla_status find_sum(mla_probe *probe, mla_fingerprint *f) {
 static mla_status take(mla_probe *probe, const mla_case *c, search *s, mla_fingerprint *f) {
     f->keys = probe->keys;
     f->weights_rounded = mla_kernel_contract(probe->kernel, &probe->inputs.problem).p != MLA_FP32;
-    TRY(search_make(probe, s));
+    if (!search_make(probe, s))
+        return mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)s->tokens);
     if (f->weights_rounded) {
         TRY(find_splits(s, f));
         TRY(tile_before(s, longest_split(f)->end - 1 - f->keys.begin, &f->tile));

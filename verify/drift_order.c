@@ -249,9 +249,9 @@ static cJSON *json_of(const mla_fingerprint *f, const char *kernel, const char *
 static mla_status find_and_report(const order_run *o, const mla_subject *subject, const mla_case *c) {
     mla_fingerprint f = {0};
     char *line = mla_case_print(c);
-    mla_status status = line ? mla_ok() : mla_error(MLA_ENOMEM, "no memory to print the case");
-    if (status.code == MLA_OK)
-        status = subject->opened;
+    if (!line)
+        return mla_error(MLA_ENOMEM, "no memory to print the case");
+    mla_status status = subject->opened;
     if (status.code == MLA_OK)
         status = mla_fingerprint_take(subject->handle.kernel, mla_drift_device(subject), c, o->sequence, &f);
     if (status.code == MLA_OK) {

@@ -149,23 +149,27 @@ static void print_csv(const sweep_run *r, const mla_subject *subject, const char
             p->sigma, p->chi, p->abs, p->err_over_bound, p->cond_ulp, p->lse_error);
 }
 
-static mla_status measure_point(sweep_run *r, FILE *text, const mla_subject *subject, const char *base, point *p) {
+static mla_status report_point(const sweep_run *r, FILE *text, const mla_subject *subject, const mla_case *c, const point *p) {
+    char *line = mla_case_print(c);
+    if (!line)
+        return mla_error(MLA_ENOMEM, "no memory to print the case");
+    fprintf(text, "    %10.6g  %10.3g  %10.3g  %8.3f  %8.3f  %8.3f  %10.2g\n", p->value, p->error, p->sigma, p->chi, p->err_over_bound,
+            p->cond_ulp, p->lse_error);
+    print_csv(r, subject, line, p);
+    free(line);
+    return mla_ok();
+}
+
+static mla_status measure_point(const sweep_run *r, FILE *text, const mla_subject *subject, const char *base, point *p) {
     mla_case c = {0};
     mla_drift_launch launch = {0};
-    char *line = NULL;
     mla_status status = case_at(base, r->over, p->value, &c);
     if (status.code == MLA_OK)
         status = mla_drift_launch_run(subject->handle.kernel, mla_drift_device(subject), &c, &launch);
     if (status.code == MLA_OK)
         status = measure_launch(subject, &launch, p);
-    if (status.code == MLA_OK && !(line = mla_case_print(&c)))
-        status = mla_error(MLA_ENOMEM, "no memory to print the case");
-    if (status.code == MLA_OK) {
-        fprintf(text, "    %10.6g  %10.3g  %10.3g  %8.3f  %8.3f  %8.3f  %10.2g\n", p->value, p->error, p->sigma, p->chi, p->err_over_bound,
-                p->cond_ulp, p->lse_error);
-        print_csv(r, subject, line, p);
-    }
-    free(line);
+    if (status.code == MLA_OK)
+        status = report_point(r, text, subject, &c, p);
     mla_drift_launch_free(&launch);
     mla_case_free(&c);
     return status;
@@ -252,7 +256,7 @@ static FILE *text_of(const sweep_run *r) {
     return r->csv && strcmp(r->csv, "-") == 0 ? stderr : mla_selection_text(&r->selection);
 }
 
-static mla_status sweep(sweep_run *r, const mla_subject *subject, const char *base) {
+static mla_status sweep(const sweep_run *r, const mla_subject *subject, const char *base) {
     FILE *text = text_of(r);
     point points[MOST_POINTS] = {{0}};
     int count = 0;
