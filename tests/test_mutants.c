@@ -233,11 +233,11 @@ Test(mutants, the_table_counts_its_cells) {
     mla_grade lse_alone[] = {{.status = MLA_GRADE_KILLED, .killers = MLA_BY_LSE}, {.status = MLA_GRADE_NONE}};
     mla_grade survivor[] = {{.status = MLA_GRADE_SAME, .rivals = 1}, {.status = MLA_GRADE_PASSED, .out_changed = true}};
     mla_grade nowhere[] = {{.status = MLA_GRADE_SAME}, {.status = MLA_GRADE_NONE}};
-    mla_mutant_row rows[] = {{"(itself)", "", true, 0, itself},
-                             {"caught", "", false, 0.01, caught},
-                             {"lse_alone", "", false, 0.002, lse_alone},
-                             {"survivor", "", false, 0.001, survivor},
-                             {"nowhere", "", false, 0, nowhere}};
+    mla_mutant_row rows[] = {{"(itself)", "", true, MLA_CAUSE_NONE, 0, itself},
+                             {"caught", "", false, MLA_CAUSE_NONE, 0.01, caught},
+                             {"lse_alone", "", false, MLA_CAUSE_NONE, 0.002, lse_alone},
+                             {"survivor", "", false, MLA_CAUSE_NONE, 0.001, survivor},
+                             {"nowhere", "", false, MLA_CAUSE_NONE, 0, nowhere}};
     mla_mutant_report report = {.kernel = "k", .cases = &cases, .rows = rows, .num_rows = 5};
     mla_mutant_summary s = mla_mutant_summary_of(&report, MLA_OUR_GATE);
     cr_expect(s.mutants == 3 && s.killed == 2 && s.not_shown == 1, "%d %d %d", s.mutants, s.killed, s.not_shown);

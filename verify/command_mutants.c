@@ -224,6 +224,7 @@ static mla_status run_transforms(mutants_run *r) {
         if (!wanted(r, m->name))
             continue;
         TRY(add_row(r, m->name, m->what, m->benign, &row));
+        row->cause = m->cause;
         row->scale_error = strncmp(m->name, "scale_", 6) == 0 ? m->amount : 0;
         for (int c = 0; c < r->selection.cases.count; c++)
             if (r->exams[c].able && (!m->applies || m->applies(&r->exams[c].inputs.problem)))

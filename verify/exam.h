@@ -2,6 +2,7 @@
 #ifndef MLA_EXAM_H
 #define MLA_EXAM_H
 
+#include "diagnose.h"
 #include "rivals.h"
 #include "run.h"
 #include "trial.h"
@@ -32,6 +33,7 @@ typedef struct mla_grade {
     unsigned killers; /* of mla_killer */
     bool out_changed; /* not the lse alone: what rivals look at */
     unsigned rivals;  /* bit i: mla_rivals[i] fails it; bit mla_num_rivals: the user's tolerance does */
+    mla_cause cause;  /* of a killed one: as diagnosed */
     char reason[320]; /* the verdict's */
 } mla_grade;
 

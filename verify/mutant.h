@@ -5,6 +5,7 @@
 #ifndef MLA_MUTANT_H
 #define MLA_MUTANT_H
 
+#include "diagnose.h"
 #include "inputs.h"
 
 /* What a transform of outputs may look at. */
@@ -24,6 +25,7 @@ struct mla_mutant {
     const char *name; /* one word */
     const char *what; /* one line */
     bool benign;
+    mla_cause cause;                       /* what a diagnosis should say; NONE: there is no hypothesis for it */
     double amount;                         /* what the hooks make of it */
     bool (*applies)(const mla_problem *p); /* NULL: always. Where the kernel's bits stay as they are, the mutant does not show */
     /* At least one of the three is there. `tokens` lists what a sequence's tokens become (contiguous KV only), `before` edits inputs of its own. */

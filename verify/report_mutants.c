@@ -29,6 +29,17 @@ mla_mutant_fate mla_mutant_fate_of(const mla_mutant_report *report, const mla_mu
     return fate;
 }
 
+static void count_causes(const mla_mutant_report *report, const mla_mutant_row *row, mla_mutant_summary *s) {
+    for (int c = 0; c < report->cases->count; c++) {
+        const mla_grade *g = &row->grades[c];
+        if (g->status != MLA_GRADE_KILLED)
+            continue;
+        s->diagnosable += row->cause != MLA_CAUSE_NONE;
+        s->diagnosed += row->cause != MLA_CAUSE_NONE && g->cause == row->cause;
+        s->misnamed += g->cause != MLA_CAUSE_NONE && g->cause != row->cause;
+    }
+}
+
 static void count_benign(const mla_mutant_fate *fate, mla_mutant_summary *s) {
     s->benign += fate->runs > 0;
     s->benign_passed += fate->runs > 0 && fate->failed == 0;
@@ -55,6 +66,7 @@ mla_mutant_summary mla_mutant_summary_of(const mla_mutant_report *report, int ga
             count_benign(&fate, &s);
         else
             count_mutant(row, &fate, &s);
+        count_causes(report, row, &s);
     }
     return s;
 }
@@ -160,6 +172,9 @@ void mla_mutant_text(FILE *stream, const mla_mutant_report *report, bool quiet) 
     if (s.smallest_scale_error_caught > 0)
         fprintf(stream, "; smallest scale error caught: %g %%", 100 * s.smallest_scale_error_caught);
     fputc('\n', stream);
+    if (s.diagnosable > 0)
+        fprintf(stream, "causes: %d of %d killed runs were diagnosed rightly (%.0f %%), %d were given another cause\n", s.diagnosed,
+                s.diagnosable, 100.0 * s.diagnosed / s.diagnosable, s.misnamed);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------------------------------ */
@@ -203,7 +218,7 @@ static bool add_cell(cJSON *cells, int c, const mla_grade *g) {
         return true;
     cJSON *o = add_object(cells);
     return o && add_number(o, "case", c) && add_text(o, "status", words[g->status]) && add_killers(o, g->killers) &&
-           add_text(o, "reason", g->reason);
+           add_number(o, "cause", g->cause) && add_text(o, "reason", g->reason);
 }
 
 static bool add_row(cJSON *rows, const mla_mutant_report *report, const mla_mutant_row *row) {

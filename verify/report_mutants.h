@@ -10,6 +10,7 @@
 typedef struct mla_mutant_row {
     const char *name, *what;
     bool benign;        /* must pass; the kernel itself is */
+    mla_cause cause;    /* that a diagnosis should name; NONE: none */
     double scale_error; /* of a mutant that is a wrong sm_scale, else 0 */
     mla_grade *grades;  /* [cases] */
 } mla_mutant_row;
@@ -40,6 +41,8 @@ typedef struct mla_mutant_summary {
     int not_shown;                      /* mutants that changed nothing anywhere */
     int benign, benign_passed;          /* benign rows */
     int benign_runs, false_alarms;      /* by case */
+    int diagnosable, diagnosed;         /* killed runs of mutants with a cause, and those whose cause was named */
+    int misnamed;                       /* killed runs that were given another cause */
     double smallest_scale_error_caught; /* 0: none */
 } mla_mutant_summary;
 
@@ -50,7 +53,8 @@ bool mla_mutant_summary_good(const mla_mutant_summary *summary);
 /* quiet: only mutants that survived, benign rows that did not pass, and the summary. */
 void mla_mutant_text(FILE *stream, const mla_mutant_report *report, bool quiet);
 /*
- * {"kernel", "summary": {"mutants", "killed", "not_shown", "benign", "benign_passed", "false_alarms", "smallest_scale_error_caught"},
+ * {"kernel", "summary": {"mutants", "killed", "not_shown", "benign", "benign_passed", "false_alarms", "smallest_scale_error_caught",
+ *              "diagnosable", "diagnosed", "misnamed"},
  *  "gates": [{"name", "rule", "mutants", "killed", "mutant_runs", "killed_runs", "benign_runs", "false_alarms"}], "cases": [line],
  *  "mutants": [{"name", "what", "benign", "status", "killed_by": [name], "passed_by": [rival], "cells": [{"case", "status", "killed_by", "reason"}]}]}
  * "case" is an index. Allocated; free(). NULL: out of memory.
