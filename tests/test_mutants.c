@@ -60,7 +60,8 @@ Test(mutants, lists_of_tokens) {
     expect_tokens("leak_middle", 1, 5, (int64_t[]){3, 4, 0, 5, 6});
     expect_tokens("wrong_sequence", 0, 3, (int64_t[]){3, 4, 5});
     expect_tokens("wrong_sequence", 1, 4, (int64_t[]){0, 1, 2, 3});
-    expect_tokens("shifted_indptr", 1, 4, (int64_t[]){4, 5, 6, 0});
+    expect_tokens("shifted_indptr", 1, 4, (int64_t[]){2, 3, 4, 5});
+    expect_tokens("shifted_indptr", 0, 3, (int64_t[]){0, 1, 2});
     expect_tokens("first_half", 0, 2, (int64_t[]){0, 1});
     expect_tokens("drop_split", 1, 2, (int64_t[]){3, 4});
     expect_tokens("reversed", 0, 3, (int64_t[]){2, 1, 0});

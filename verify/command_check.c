@@ -115,6 +115,8 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
         status = mla_chi_settle(&golden->problem, &golden->contract, &result->measure);
     mla_progress_clear(&progress);
     result->verdict = mla_judge(&result->measure, &result->integrity);
+    if (status.code == MLA_OK && result->verdict.status == MLA_FAILED)
+        result->diagnosis = mla_diagnose(&golden->problem, &golden->contract, &outputs->output, &result->measure);
     return status.code == MLA_OK ? status : mla_error(status.code, "%.100s: %s", o->golden, status.message);
 }
 

@@ -39,7 +39,8 @@ static double expected_lse(const mla_problem *p, double lse) {
 }
 
 /*
- * The bound is the right kernel's: a bug that moves weight moves rounding errors with it, so twice as much is allowed. An error that was outside the
+ * The bound is the right kernel's: a bug that moves weight moves rounding errors with it, so twice as much is allowed, and as much as rounding the
+ * predicted value takes. An error that was outside the
  * bound must at least be halved.
  */
 static bool is_explained(double got, double predicted, double truth, double bound) {
@@ -52,8 +53,9 @@ static void fit_row(const mla_scene *scene, const mla_suspect *row, const mla_hy
     mla_predict(scene, row, h, out, &lse);
     lse = expected_lse(scene->problem, lse);
     for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
-        f->squares += unexplained(row->got[c], out[c], row->sigma[c], row->bound[c]);
-        f->wrong += !is_explained(row->got[c], out[c], row->out[c], row->bound[c]);
+        const double rounding = mla_ulp(scene->problem->out_format, out[c]) / 2, bound = fmax(row->bound[c], rounding);
+        f->squares += unexplained(row->got[c], out[c], fmax(row->sigma[c], rounding), bound);
+        f->wrong += !is_explained(row->got[c], out[c], row->out[c], bound);
     }
     if (row->has_lse) {
         f->squares += unexplained(row->got_lse, lse, 0, row->lse_bound);
@@ -164,14 +166,14 @@ static void try_ranges(prefix *p) {
     const int64_t n = p->scene->keys;
     for (int64_t tile = 16; tile <= 128; tile *= 2)
         for (int64_t i = 0; i * tile < n; i++) {
-            try_range(p, i * tile, (i + 1) * tile, ": tile %" PRId64 " of %" PRId64 " tokens", i, tile);
-            try_range(p, i * tile, n, ": all from tile %" PRId64 " of %" PRId64 " tokens on", i, tile);
-            try_range(p, 0, i * tile, ": all before tile %" PRId64 " of %" PRId64 " tokens", i, tile);
+            try_range(p, i * tile, (i + 1) * tile, ": tile %" PRId64 ", of %" PRId64 " tokens", i, tile);
+            try_range(p, i * tile, n, ": all from tile %" PRId64 " on, of %" PRId64 " tokens", i, tile);
+            try_range(p, 0, i * tile, ": all before tile %" PRId64 ", of %" PRId64 " tokens", i, tile);
         }
     for (int64_t splits = 2; splits <= 32 && splits <= n; splits++) {
         const int64_t each = (n + splits - 1) / splits;
         for (int64_t i = 0; i * each < n; i++)
-            try_range(p, i * each, (i + 1) * each, ": split %" PRId64 " of %" PRId64, i, splits);
+            try_range(p, i * each, (i + 1) * each, ": split %" PRId64 " of %" PRId64, i + 1, splits);
     }
 }
 
@@ -404,6 +406,8 @@ static void tell(const mla_scene *scene, const mla_hypothesis *h, int tile, mla_
         SAY(d->text, "the lse is in base %s", scene->problem->lse_base == MLA_LSE_2 ? "e, not 2" : "2, not e");
     else if (h->cause == MLA_CAUSE_SCALE)
         tell_scale(h, d);
+    else if (h->cause == MLA_CAUSE_KV_SCALE && h->factor == 0)
+        SAY(d->text, "keys and values are zero");
     else if (h->cause == MLA_CAUSE_KV_SCALE)
         SAY(d->text, "keys and values are multiplied by %.4g", h->factor);
     else if (h->cause == MLA_CAUSE_OUT_SCALE)
@@ -467,14 +471,17 @@ static mla_status diagnose(const mla_problem *problem, const mla_contract *contr
     return mla_ok();
 }
 
-mla_status mla_diagnose(const mla_problem *problem, const mla_contract *contract, const mla_output *output, const mla_measure *measure,
-                        mla_diagnosis *diagnosis) {
+mla_diagnosis mla_diagnose(const mla_problem *problem, const mla_contract *contract, const mla_output *output, const mla_measure *measure) {
     const mla_sample *worst = measure->worst.fault != MLA_FAULT_NONE ? &measure->worst : &measure->worst_lse;
+    mla_diagnosis diagnosis = {.cause = MLA_CAUSE_NONE};
     mla_scene scene = {0};
-    *diagnosis = (mla_diagnosis){.cause = MLA_CAUSE_NONE};
     if (!worst->present || worst->fault == MLA_FAULT_NONE)
-        return mla_ok();
-    const mla_status status = diagnose(problem, contract, output, &worst->place, worst->fault == MLA_FAULT_UNWRITTEN, &scene, diagnosis);
+        return diagnosis;
+    const mla_status status = diagnose(problem, contract, output, &worst->place, worst->fault == MLA_FAULT_UNWRITTEN, &scene, &diagnosis);
     mla_scene_free(&scene);
-    return status;
+    if (status.code != MLA_OK)
+        diagnosis = (mla_diagnosis){.cause = MLA_CAUSE_NONE};
+    if (status.code != MLA_OK)
+        SAY(diagnosis.text, "not looked for: %.120s", status.message);
+    return diagnosis;
 }

@@ -33,14 +33,13 @@ typedef enum mla_cause {
 typedef struct mla_diagnosis {
     mla_cause cause;
     char where[160]; /* heads and columns that are wrong at the worst query token; empty: nothing was found wrong */
-    char text[160];  /* the cause in words; empty: none */
+    char text[160];  /* the cause in words, or why none was looked for; empty: none */
 } mla_diagnosis;
 
 /*
  * Of outputs that `measure` found wrong: looks at the query token of the worst element, and at up to four of its rows. A token that sees more than
- * 16384 keys is located only. MLA_ENOMEM, or the oracle's own failure.
+ * 16384 keys is located only. Where memory is short, `text` says so instead of a cause.
  */
-mla_status mla_diagnose(const mla_problem *problem, const mla_contract *contract, const mla_output *output, const mla_measure *measure,
-                        mla_diagnosis *diagnosis) MLA_CHECKED;
+mla_diagnosis mla_diagnose(const mla_problem *problem, const mla_contract *contract, const mla_output *output, const mla_measure *measure);
 
 #endif

@@ -59,14 +59,6 @@ static unsigned killers_of(const mla_measure *m, const mla_integrity *integrity,
     return killers == 0 && verdict->status == MLA_FAILED ? MLA_BY_CHI : killers;
 }
 
-static mla_status diagnose(const mla_exam *exam, const mla_contract *contract, const mla_trial *trial, const mla_measure *measure,
-                           mla_grade *grade) {
-    mla_diagnosis diagnosis;
-    TRY(mla_diagnose(&exam->inputs.problem, contract, &trial->output, measure, &diagnosis));
-    grade->cause = diagnosis.cause;
-    return mla_ok();
-}
-
 static mla_status judge(const mla_exam *exam, const mla_contract *contract, const mla_truth *truth, const mla_trial *trial,
                         mla_grade *grade) {
     const mla_problem *p = &exam->inputs.problem;
@@ -83,7 +75,7 @@ static mla_status judge(const mla_exam *exam, const mla_contract *contract, cons
         memcpy(grade->reason, verdict.reason, sizeof grade->reason);
     }
     if (status.code == MLA_OK && grade->status == MLA_GRADE_KILLED)
-        status = diagnose(exam, contract, trial, &measure, grade);
+        grade->cause = mla_diagnose(p, contract, &trial->output, &measure).cause;
     mla_measure_free(&measure);
     return status;
 }

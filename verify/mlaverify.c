@@ -182,6 +182,8 @@ static mla_status measure(const local *l, const mla_contract *contract, const ml
     TRY(mla_chi_settle(&l->problem, contract, &result->measure));
     result->measured = true;
     result->verdict = mla_judge(&result->measure, &result->integrity);
+    if (result->verdict.status == MLA_FAILED)
+        result->diagnosis = mla_diagnose(&l->problem, contract, &l->output, &result->measure);
     return mla_ok();
 }
 

@@ -85,7 +85,8 @@ void mla_tokens_wrong_sequence(const mla_problem *p, int32_t b, mla_token_list *
     take(p, b, next, next + mla_kv_len(p, b), list);
 }
 void mla_tokens_shifted(const mla_problem *p, int32_t b, mla_token_list *list) {
-    take(p, b, 1, mla_kv_len(p, b) + 1, list);
+    const int64_t early = b > 0;
+    take(p, b, -early, mla_kv_len(p, b) - early, list);
 }
 void mla_tokens_drop_first(const mla_problem *p, int32_t b, mla_token_list *list) {
     take(p, b, 1, mla_kv_len(p, b), list);

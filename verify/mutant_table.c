@@ -9,7 +9,7 @@ const mla_mutant mla_mutants[] = {
     /* which tokens */
     {"wrong_sequence", "a sequence reads the next one's KV", .cause = MLA_CAUSE_SEQUENCE, .applies = mla_applies_batch,
      .tokens = mla_tokens_wrong_sequence},
-    {"shifted_indptr", "a sequence's KV begins one token late", .cause = MLA_CAUSE_SHIFT, .applies = mla_applies_tokens,
+    {"shifted_indptr", "a sequence's KV begins one token early", .cause = MLA_CAUSE_SHIFT, .applies = mla_applies_batch,
      .tokens = mla_tokens_shifted},
     {"drop_first", "the first token is missing", .cause = MLA_CAUSE_TOKEN_MISSING, .applies = mla_applies_tokens,
      .tokens = mla_tokens_drop_first},

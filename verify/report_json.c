@@ -109,7 +109,8 @@ static bool fill_case(cJSON *o, const mla_result *r) {
            add_measured(o, "chi", r->measured && m->chi.rows > 0, mla_chi_gating(&m->chi)) &&
            add_measured(o, "lse_err", r->measured && !m->lse_absent, m->max_lse_err) &&
            add_text_or_null(o, "guard_touched", r->integrity.guard_touched) &&
-           add_text_or_null(o, "input_changed", r->integrity.input_changed) && (!r->measured || add_measure(o, m, r->test->out));
+           add_text_or_null(o, "input_changed", r->integrity.input_changed) && add_text_or_null(o, "where", r->diagnosis.where) &&
+           add_text_or_null(o, "cause", r->diagnosis.text) && (!r->measured || add_measure(o, m, r->test->out));
 }
 
 bool mla_json_describe(struct cJSON *report, struct cJSON *run) {

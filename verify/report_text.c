@@ -177,6 +177,13 @@ static void print_worst(FILE *stream, const char *label, const mla_sample *s, si
     fputc('\n', stream);
 }
 
+static void print_diagnosis(FILE *stream, const mla_diagnosis *d) {
+    if (*d->where)
+        fprintf(stream, INDENT "wrong %s\n", d->where);
+    if (*d->text)
+        fprintf(stream, INDENT "cause: %s\n", d->text);
+}
+
 char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden) {
     char *quoted_kernel = mla_shell_quote(kernel), *quoted = mla_shell_quote(golden ? golden : case_line), *command = NULL;
     int length = -1;
@@ -218,6 +225,7 @@ void mla_text_result(FILE *stream, mla_text_style style, const mla_result *resul
         print_sequences(stream, result);
         print_worst(stream, "worst", &result->measure.worst, mla_format_bytes(result->test->out));
         print_worst(stream, "worst lse (natural log)", &result->measure.worst_lse, sizeof(float));
+        print_diagnosis(stream, &result->diagnosis);
     }
     if (mla_verdict_is_bad(status))
         print_commands(stream, result);

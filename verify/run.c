@@ -78,6 +78,10 @@ static mla_verdict grade(launch *l, mla_progress *progress, mla_result *result) 
     if (status.code != MLA_OK)
         return mla_verdict_make(MLA_ERROR, status.message);
     const mla_verdict verdict = mla_judge(&result->measure, &result->integrity);
+    if (verdict.status == MLA_FAILED) {
+        const mla_contract contract = mla_kernel_contract(k, &l->inputs.problem);
+        result->diagnosis = mla_diagnose(&l->inputs.problem, &contract, &l->trial.output, &result->measure);
+    }
     if (l->subject->outputs && (!l->subject->only_failing || verdict.status == MLA_FAILED))
         status = save_outputs(l, result);
     return status.code == MLA_OK ? verdict : mla_verdict_make(MLA_ERROR, status.message);

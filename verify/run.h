@@ -4,6 +4,7 @@
 
 #include "../gpu/mla_gpu.h"
 #include "case.h"
+#include "diagnose.h"
 #include "judge.h"
 #include "progress.h"
 
@@ -29,9 +30,10 @@ typedef struct mla_result {
     mla_verdict verdict;
     mla_integrity integrity;
     mla_measure measure;
-    bool measured;  /* the kernel ran, and its outputs were compared */
-    char *smallest; /* line of the smallest case like it that fails too; NULL: none was looked for */
-    char *kept;     /* a command that grades the outputs that were kept; NULL: none were */
+    bool measured;           /* the kernel ran, and its outputs were compared */
+    mla_diagnosis diagnosis; /* of a FAILED one */
+    char *smallest;          /* line of the smallest case like it that fails too; NULL: none was looked for */
+    char *kept;              /* a command that grades the outputs that were kept; NULL: none were */
 } mla_result;
 
 /*

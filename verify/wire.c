@@ -88,6 +88,7 @@ typedef struct packed_result {
     mla_verdict verdict;
     mla_integrity integrity;
     mla_measure measure;
+    mla_diagnosis diagnosis;
     uint8_t measured, pictured;
 } packed_result;
 
@@ -107,6 +108,7 @@ void *mla_result_pack(const mla_result *result, size_t *bytes) {
         return NULL;
     packed->verdict = result->verdict;
     packed->integrity = result->integrity;
+    packed->diagnosis = result->diagnosis;
     packed->measured = result->measured;
     if (result->measured) {
         char *arrays = (char *)(packed + 1);
@@ -128,8 +130,10 @@ static bool is_text(const char *text, size_t size) {
 static bool is_well_formed(const packed_result *p, size_t bytes, int32_t batch) {
     const size_t expected = p->measured ? mla_result_packed_bytes(batch, p->pictured) : sizeof *p;
     return p->measured <= 1 && p->pictured <= 1 && bytes == expected && (!p->measured || p->measure.batch == batch) &&
-           (unsigned)p->verdict.status < MLA_VERDICT_STATUSES && is_text(p->verdict.reason, sizeof p->verdict.reason) &&
-           is_text(p->integrity.guard_touched, MLA_BUFFER_NAME) && is_text(p->integrity.input_changed, MLA_BUFFER_NAME);
+           (unsigned)p->diagnosis.cause < MLA_CAUSES && is_text(p->diagnosis.where, sizeof p->diagnosis.where) &&
+           is_text(p->diagnosis.text, sizeof p->diagnosis.text) && (unsigned)p->verdict.status < MLA_VERDICT_STATUSES &&
+           is_text(p->verdict.reason, sizeof p->verdict.reason) && is_text(p->integrity.guard_touched, MLA_BUFFER_NAME) &&
+           is_text(p->integrity.input_changed, MLA_BUFFER_NAME);
 }
 
 /* Bands are what rows are shared out to: a picture of others would be drawn outside itself. */
@@ -166,6 +170,7 @@ bool mla_result_unpack(const void *data, size_t bytes, mla_result *result) {
     result->verdict = packed.verdict;
     result->integrity = packed.integrity;
     result->measure = packed.measure;
+    result->diagnosis = packed.diagnosis;
     result->measured = packed.measured;
     return true;
 }
