@@ -201,6 +201,10 @@ if ${CC:-cc} -std=c11 -O2 -DTRUNCATE_P -shared -fPIC -o "$truncating" "$source" 
     check "its law is printed beside the theory's" says "and sigma, by theory, ~ kv_len^-"
     check "its CSV has a line a point" test "$(wc -l <"$json")" = 4
     rm -f "$json"
+    for over in splits heads spread; do
+        run drift sweep --kernel "$nearest" --over $over --to 2 --case "$([ $over = heads ] || echo heads=2) kv_len=64"
+        check "a sweep over $over exits 0" exits 0
+    done
 else
     check "the truncating plug-in compiles" false
 fi

@@ -24,7 +24,7 @@ static const mla_drift_help help = {
            "  --csv FILE       all figures of all points; '-' is standard output, and the text then goes to standard error\n",
     .exits =
         "\n"
-        "The case is the base (default: heads=4), without the key that is swept. chi is the rms of error / sigma, sigma what rounding as\n"
+        "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma what rounding as\n"
         "declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is rms ~ value^slope.\n"
         "\n"
         "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
@@ -359,7 +359,7 @@ mla_exit mla_drift_sweep(int argc, char **argv) {
                                             {"from", required_argument, NULL, 'F'},
                                             {"to", required_argument, NULL, 'T'},
                                             {"csv", required_argument, NULL, 'C'}};
-    sweep_run r = {.selection.default_case = "heads=4"};
+    sweep_run r = {.selection.default_case = ""};
     const mla_own_options own = {.list = options, .count = 4, .set = set_option, .context = &r};
     mla_exit code;
     if (mla_drift_begin(&r.selection, argc, argv, &own, &help, &code)) {
