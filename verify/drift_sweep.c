@@ -22,12 +22,12 @@ static const mla_drift_help help = {
            "  --from N         first value (defaults: 64, 1, 1, 0.125); each next one is twice the last\n"
            "  --to N           last value (defaults: 4096, 32, 128, 8)\n"
            "  --csv FILE       all figures of all points; '-' is standard output, and the text then goes to standard error\n",
-    .exits =
-        "\n"
-        "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma what rounding as\n"
-        "declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is rms ~ value^slope.\n"
-        "\n"
-        "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
+    .exits = "\n"
+             "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma\n"
+             "what rounding as declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is\n"
+             "rms ~ value^slope.\n"
+             "\n"
+             "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
 
 #define MOST_POINTS 32
 
