@@ -69,7 +69,7 @@ LIBRARY := $(B)/libmlaverify.so
 PUBLIC_HEADERS := ref/mla.h gpu/mla_gpu.h verify/mlaverify.h
 FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
 
-.PHONY: all found verify check test unit cli install mutants mutants-build asan ubsan sanitized false-alarms fuzz tidy format format-check inspect help clean
+.PHONY: all found verify check test unit cli install mutants mutants-build asan ubsan sanitized smoke false-alarms fuzz tidy format format-check inspect help clean
 .SECONDARY:
 
 all: found $(B)/mla-verify $(LIBRARY) $(EXAMPLES) ## build mla-verify with whatever this machine has
@@ -95,7 +95,7 @@ check: all unit ## unit tests and the smoke cases: under a minute
 
 test: all unit cli ## everything
 	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) $(TEST_CASES)
-	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --quiet --kernel $(if $(HAVE_BOOST),splitk@host:cdna3,reference) --case 'kv_len=65,40,0,1 input=needle plan=fixed:3'
+	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --quiet --kernel $(if $(HAVE_BOOST),splitk@host:cdna3,reference) --case 'kv_len=200,65,0,1 plan=fixed:3 seed=1'
 
 unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 	@test -n "$(TESTS)" || { echo "unit tests need libcriterion-dev: run 'make deps'" >&2; exit 1; }
@@ -114,7 +114,9 @@ asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kerne
 ubsan: ## the same under UBSan alone
 	@$(MAKE) FLAVOUR=ubsan OPT=-O1 sanitized
 
-sanitized: unit
+sanitized: unit smoke
+
+smoke: all
 	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
 
 false-alarms: $(B)/tests/false_alarms ## how many right kernels, simulated, does the verifier fail? A background job of minutes to hours
