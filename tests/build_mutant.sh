@@ -1,7 +1,7 @@
 #!/bin/bash
 # build_mutant.sh PATCH ARCHIVE PLUGIN: a plug-in of the split-K kernel with a patch applied, from a copy of its sources; everything it does not
-# touch comes from the archive. The patch's first line says `engine=ENGINE`; without a hunk it is the kernel as it is. Fails when the patch does
-# not apply. CC and CXX are taken from the environment.
+# touch comes from the archive. The patch's first line says `engine=ENGINE`, what is seen to kill it, and what it is; without a hunk it is the
+# kernel as it is. Fails when the patch does not apply. CC and CXX are taken from the environment.
 set -euo pipefail
 patch=$(realpath "$1") archive=$2 plugin=$3
 root=$(realpath "$(dirname "$0")/..")

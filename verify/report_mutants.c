@@ -221,6 +221,12 @@ static bool add_cell(cJSON *cells, int c, const mla_grade *g) {
            add_number(o, "cause", g->cause) && add_text(o, "reason", g->reason);
 }
 
+/* A rival could see it, and never failed it. */
+static bool lets_through(const mla_mutant_report *report, const mla_mutant_row *row, int rival) {
+    const mla_mutant_fate fate = mla_mutant_fate_of(report, row, rival);
+    return fate.runs > 0 && fate.failed == 0;
+}
+
 static bool add_row(cJSON *rows, const mla_mutant_report *report, const mla_mutant_row *row) {
     const mla_mutant_fate fate = mla_mutant_fate_of(report, row, MLA_OUR_GATE);
     cJSON *o = add_object(rows), *passed_by = o ? cJSON_AddArrayToObject(o, "passed_by") : NULL;
@@ -228,7 +234,7 @@ static bool add_row(cJSON *rows, const mla_mutant_report *report, const mla_muta
                 cJSON_AddBoolToObject(o, "benign", row->benign) && add_text(o, "status", fate_word(row, &fate)) &&
                 add_killers(o, fate.killers);
     for (int i = 0; i < mla_num_rivals && good; i++)
-        good = mla_mutant_fate_of(report, row, i).failed > 0 || append(passed_by, mla_rivals[i].name);
+        good = !lets_through(report, row, i) || append(passed_by, mla_rivals[i].name);
     cJSON *cells = good ? cJSON_AddArrayToObject(o, "cells") : NULL;
     good = cells != NULL;
     for (int c = 0; c < report->cases->count && good; c++)
