@@ -57,7 +57,7 @@ VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard veri
 SUITE_OBJ := $(REF_OBJ) $(GPU_OBJ) $(HOST_OBJ) $(VERIFY_OBJ)
 DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/mla_gpu.h ref/mla.h)
 AMD_IMAGES := $(if $(AMD_CLANG),$(AMD_ARCHS:%=$(ROOT)/gpu/%.co))
-NVIDIA_IMAGE := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin)
+NVIDIA_IMAGES := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin $(if $(filter 90,$(NVIDIA_ARCHS)),$(ROOT)/gpu/hopper.fatbin))
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support_*.c))
 TESTS := $(if $(HAVE_CRITERION),$(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c)) $(if $(HAVE_BOOST),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_*.cpp))))
 FUZZERS := $(patsubst tests/fuzz_%.c,$(ROOT)/fuzz/%,$(wildcard tests/fuzz_*.c))
@@ -155,7 +155,7 @@ format: ## rewrite the sources with clang-format
 format-check: ## fail when clang-format would change anything
 	clang-format --dry-run -Werror $(FORMATTED)
 
-inspect: $(AMD_IMAGES) $(NVIDIA_IMAGE) ## registers, spills, LDS and matrix instructions of the device objects
+inspect: $(AMD_IMAGES) $(NVIDIA_IMAGES) ## registers, spills, LDS and matrix instructions of the device objects
 	@LLVM_BIN="$(LLVM_BIN)" CUDA_BIN="$(if $(NVCC),$(dir $(NVCC)))" gpu/inspect.sh $^
 
 help: ## this list
@@ -236,9 +236,13 @@ $(ROOT)/gpu/nvidia.fatbin: gpu/kernels.hip $(DEVICE_SRC)
 	$(BEGIN)
 	$(Q)$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_MMA $(foreach a,$(NVIDIA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -fatbin -o $@ $<
 
-$(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGE)
+$(ROOT)/gpu/hopper.fatbin: gpu/kernels.hip $(DEVICE_SRC)
 	$(BEGIN)
-	$(Q)$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(if $(NVIDIA_IMAGE),-DMLA_IMAGE_nvidia) -Wa,-I,$(ROOT)/gpu -o $@ $<
+	$(Q)$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_HOPPER -gencode arch=compute_90a,code=sm_90a -fatbin -o $@ $<
+
+$(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGES)
+	$(BEGIN)
+	$(Q)$(CC) -c $(if $(AMD_IMAGES),$(AMD_ARCHS:%=-DMLA_IMAGE_%)) $(patsubst $(ROOT)/gpu/%.fatbin,-DMLA_IMAGE_%,$(NVIDIA_IMAGES)) -Wa,-I,$(ROOT)/gpu -o $@ $<
 
 %.d: ;
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

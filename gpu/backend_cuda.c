@@ -44,6 +44,7 @@ typedef struct CUlaunchConfig {
 
 #define STATIC_LDS_LIMIT (48 * 1024) /* a kernel that wants more must say so before its launch */
 #define MAX_FUNCTIONS 32
+#define HOPPER 9 /* major compute capability */
 
 #define FUNCTIONS(X)                                                                                                                       \
     X(cuInit, (unsigned flags))                                                                                                            \
@@ -111,6 +112,7 @@ typedef struct cuda_launcher {
 } cuda_launcher;
 
 extern const unsigned char mla_image_nvidia[] __attribute__((weak, visibility("hidden")));
+extern const unsigned char mla_image_hopper[] __attribute__((weak, visibility("hidden")));
 
 static mla_status check(const api *a, const char *what, CUresult result) {
     const char *text = NULL;
@@ -320,31 +322,48 @@ static mla_status cuda_launch(mla_launcher *launcher, const char *name, mla_grid
                                    .sharedMemBytes = (unsigned)grid.lds_bytes,
                                    .hStream = stream,
                                    .attrs = &early,
-                                   .numAttrs = grid.early && l->cuda->generation >= 9};
+                                   .numAttrs = grid.early && l->cuda->generation >= HOPPER};
     return check(a, name, a->cuLaunchKernelEx(&config, function, parameters, NULL));
 }
 
 static void cuda_launcher_close(mla_launcher *launcher) {
     cuda_launcher *l = launcher->state;
+    if (launcher->tall)
+        launcher->tall->close(launcher->tall);
     if (l->module)
         l->cuda->api.cuModuleUnload(l->module);
     free(l);
 }
 
-mla_status mla_cuda_launcher_open(mla_device *device, mla_launcher **launcher) {
+static mla_status open_engine(mla_device *device, const char *engine, mla_launcher **launcher) {
     cuda *c = device->state;
-    if (!mla_image_nvidia)
-        return mla_error(MLA_EUNSUPPORTED, "built without NVIDIA device code");
+    const bool hopper = strcmp(engine, "hopper") == 0;
+    const unsigned char *image = hopper ? mla_image_hopper : mla_image_nvidia;
+    if (!image)
+        return mla_error(MLA_EUNSUPPORTED, "built without NVIDIA device code for engine %s", engine);
+    if (hopper && c->generation != HOPPER)
+        return mla_error(MLA_EDEVICE, "engine hopper is for compute capability 9; this device has %d", c->generation);
     cuda_launcher *l = calloc(1, sizeof *l);
     if (!l)
         return mla_error(MLA_ENOMEM, "no memory for a launcher");
     l->cuda = c;
-    l->launcher =
-        (mla_launcher){.engine = mla_engine_find("mma"), .device = device, .state = l, .launch = cuda_launch, .close = cuda_launcher_close};
-    mla_status status = CALL(&c->api, cuModuleLoadData, &l->module, mla_image_nvidia);
+    l->launcher = (mla_launcher){
+        .engine = mla_engine_find(engine), .device = device, .state = l, .launch = cuda_launch, .close = cuda_launcher_close};
+    mla_status status = CALL(&c->api, cuModuleLoadData, &l->module, image);
     if (status.code == MLA_OK)
         *launcher = &l->launcher;
     else
         cuda_launcher_close(&l->launcher);
+    return status;
+}
+
+mla_status mla_cuda_launcher_open(mla_device *device, const char *engine, mla_launcher **launcher) {
+    const cuda *c = device->state;
+    mla_status status = open_engine(device, engine ? engine : "mma", launcher);
+    if (status.code == MLA_OK && !engine && c->generation == HOPPER && mla_image_hopper) {
+        status = open_engine(device, "hopper", &(*launcher)->tall);
+        if (status.code != MLA_OK)
+            cuda_launcher_close(*launcher);
+    }
     return status;
 }

@@ -54,7 +54,7 @@ mla_status mla_host_launcher_open(mla_device *device, const char *engine, mla_la
     if (!l)
         return mla_error(MLA_ENOMEM, "no memory for a launcher");
     l->fiber_seed = seed;
-    l->launcher = {found, device, l, host_launch, host_close};
+    l->launcher = {found, device, l, nullptr, host_launch, host_close};
     *launcher = &l->launcher;
     return mla_ok();
 }

@@ -12,6 +12,9 @@
 #ifdef MLA_IMAGE_nvidia
 IMAGE(nvidia, "nvidia.fatbin")
 #endif
+#ifdef MLA_IMAGE_hopper
+IMAGE(hopper, "hopper.fatbin")
+#endif
 #ifdef MLA_IMAGE_gfx90a
 IMAGE(gfx90a, "gfx90a.co")
 #endif

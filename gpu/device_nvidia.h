@@ -19,7 +19,7 @@ MLA_DEVICE int mla_block() {
     return blockIdx.x;
 }
 
-extern __shared__ __align__(128) unsigned char mla_lds_bytes[];
+extern __shared__ __align__(1024) unsigned char mla_lds_bytes[];
 template <typename T> MLA_DEVICE T *mla_lds() {
     return reinterpret_cast<T *>(mla_lds_bytes);
 }

@@ -39,6 +39,18 @@ static const mla_engine engines[] = {
         .acc_rounding = MLA_RZ, /* tensor cores truncate */
         .mma_k = 8,             /* sm_80's step; later ones fuse 16 */
     },
+    {
+        .name = "hopper",
+        .threads = MLA_HOPPER_THREADS,
+        .row_tile = MLA_HOPPER_ROWS,
+        .kv_tile = MLA_HOPPER_TOKENS,
+        .lds_bytes = MLA_HOPPER_LDS_BYTES,
+        .blocks_a_unit = 1,
+        .wave = 32,
+        .acc_rounding = MLA_RZ,
+        .mma_k = 16,
+        .direct = true,
+    },
 };
 
 const mla_engine *mla_engine_find(const char *name) {

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 typedef struct mla_engine {
-    const char *name;          /* "cdna3", "cdna4", "mma" */
+    const char *name;          /* "cdna3", "cdna4", "mma", "hopper" */
     int threads;               /* of a block of the split-K kernel */
     int row_tile;              /* rows of a plan item */
     int kv_tile;               /* tokens staged at once */
@@ -18,6 +18,7 @@ typedef struct mla_engine {
     int wave;                  /* lanes that run in lockstep */
     mla_rounding acc_rounding; /* of the real matrix unit; host execution rounds to nearest */
     int mma_k;
+    bool direct; /* it converts nothing: KV must lie in memory as its operands */
 } mla_engine;
 
 #define MLA_COMBINE_THREADS 128 /* of a block of the combine kernel: four columns each */

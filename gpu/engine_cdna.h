@@ -51,6 +51,7 @@ template <typename Kv> struct mla_engine_device {
     static constexpr int TILES = mla_cdna::TILES, AHEAD = 1;
     static constexpr int WAVES = THREADS / 64, BLOCKS = TOKENS / 16, PARTS = WAVES / BLOCKS, LANE_ROWS = 1;
     static constexpr int COLUMNS = MLA_HEAD_DIM_V / WAVES;
+    static constexpr bool ASYNC_SCORES = false;
     static constexpr int STAGERS = THREADS / TOKENS; /* threads that stage one token, neighbours in a wave */
     static constexpr int ROUNDS = (Kv::CHUNKS + STAGERS - 1) / STAGERS;
     static constexpr int DEPTH = sizeof(mla_operand) / sizeof(uint16_t); /* operands of a lane in one step */
@@ -173,13 +174,14 @@ template <typename Kv> struct mla_engine_device {
     /* One lane of one wave speaks for its row. */
     MLA_DEVICE bool speaks() const { return wave == 0 && lane < 16; }
 
-    MLA_DEVICE float row_max(float v) const {
-        v = mla_max(v, mla_shuffle_xor(v, 16));
-        return mla_max(v, mla_shuffle_xor(v, 32));
+    /* Over all that hold a part of the same row. */
+    MLA_DEVICE void row_max(float (&v)[LANE_ROWS]) const {
+        v[0] = mla_max(v[0], mla_shuffle_xor(v[0], 16));
+        v[0] = mla_max(v[0], mla_shuffle_xor(v[0], 32));
     }
-    MLA_DEVICE float row_sum(float v) const {
-        v += mla_shuffle_xor(v, 16);
-        return v + mla_shuffle_xor(v, 32);
+    MLA_DEVICE void row_sum(float (&v)[LANE_ROWS]) const {
+        v[0] += mla_shuffle_xor(v[0], 16);
+        v[0] += mla_shuffle_xor(v[0], 32);
     }
 
     MLA_DEVICE void clear() {

@@ -17,4 +17,9 @@
 #define MLA_MMA_TOKENS 32
 #define MLA_MMA_LDS_BYTES 115712 /* dynamic: half of what an SM of sm_90 has, so that two blocks share one */
 
+#define MLA_HOPPER_THREADS 256
+#define MLA_HOPPER_ROWS 64
+#define MLA_HOPPER_TOKENS 64
+#define MLA_HOPPER_LDS_BYTES 231424 /* dynamic, of 227 KiB */
+
 #endif

@@ -20,6 +20,7 @@ template <typename Kv> struct mla_engine_device {
     static constexpr int TILES = mla_ring<Kv>::TILES, AHEAD = mla_ring<Kv>::AHEAD;
     static constexpr int WARPS = THREADS / 32, BLOCKS = TOKENS / 8, PAIRS = BLOCKS / 2, PARTS = WARPS / PAIRS, LANE_ROWS = 2;
     static constexpr int STEPS = MLA_HEAD_DIM / PARTS / 16;
+    static constexpr bool ASYNC_SCORES = false;
     static constexpr int COLUMNS = MLA_HEAD_DIM_V / WARPS;
 
     struct shared {
@@ -116,13 +117,20 @@ template <typename Kv> struct mla_engine_device {
     /* One lane of one warp speaks for its rows. */
     MLA_DEVICE bool speaks() const { return warp == 0 && lane % 4 == 0; }
 
-    MLA_DEVICE float row_max(float v) const {
-        v = mla_max(v, mla_shuffle_xor(v, 1));
-        return mla_max(v, mla_shuffle_xor(v, 2));
+    /* Over all that hold a part of the same row. */
+    MLA_DEVICE void row_max(float (&v)[LANE_ROWS]) const {
+        MLA_UNROLL
+        for (int i = 0; i < LANE_ROWS; i++) {
+            v[i] = mla_max(v[i], mla_shuffle_xor(v[i], 1));
+            v[i] = mla_max(v[i], mla_shuffle_xor(v[i], 2));
+        }
     }
-    MLA_DEVICE float row_sum(float v) const {
-        v += mla_shuffle_xor(v, 1);
-        return v + mla_shuffle_xor(v, 2);
+    MLA_DEVICE void row_sum(float (&v)[LANE_ROWS]) const {
+        MLA_UNROLL
+        for (int i = 0; i < LANE_ROWS; i++) {
+            v[i] += mla_shuffle_xor(v[i], 1);
+            v[i] += mla_shuffle_xor(v[i], 2);
+        }
     }
 
     MLA_DEVICE void clear() {

@@ -41,17 +41,31 @@ static mla_status open_host_launcher(mla_device *device, const char *engine, mla
 #endif
 }
 
+/* Is `machine` `name`, or `name:ENGINE` with one of these engines? Then *engine is that engine, or NULL. */
+static bool is_machine(const char *machine, const char *name, const char *const *engines, const char **engine) {
+    const size_t length = strlen(name);
+    if (strncmp(machine, name, length) != 0 || (machine[length] && machine[length] != ':'))
+        return false;
+    *engine = machine[length] ? machine + length + 1 : NULL;
+    while (*engine && *engines && strcmp(*engine, *engines) != 0)
+        engines++;
+    return !*engine || *engines;
+}
+
 static mla_status open_launcher(const char *machine, mla_device **device, mla_launcher **launcher) {
-    bool nvidia = !strcmp(machine, "nvidia"), amd = !strcmp(machine, "amd"), host = !strncmp(machine, "host", 4);
-    const char *engine = !strcmp(machine, "host") ? "cdna3" : machine + (host && machine[4] == ':' ? 5 : 0);
-    if (!nvidia && !amd && !(host && mla_engine_find(engine)))
-        return mla_error(MLA_EINVAL, "no machine '%s': splitk runs @host[:cdna3|:cdna4|:mma], @nvidia or @amd", machine);
+    static const char *const on_host[] = {"cdna3", "cdna4", "mma", NULL}, *const on_nvidia[] = {"mma", "hopper", NULL},
+                             *const one[] = {NULL};
+    const char *engine = NULL;
+    const bool nvidia = is_machine(machine, "nvidia", on_nvidia, &engine);
+    const bool amd = !nvidia && is_machine(machine, "amd", one, &engine);
+    if (!nvidia && !amd && !is_machine(machine, "host", on_host, &engine))
+        return mla_error(MLA_EINVAL, "no machine '%s': splitk runs @host[:cdna3|:cdna4|:mma], @nvidia[:mma|:hopper] or @amd", machine);
     mla_status status = mla_device_open(nvidia ? MLA_SPACE_CUDA : amd ? MLA_SPACE_HIP : MLA_SPACE_HOST, device);
     if (status.code != MLA_OK)
         return status;
-    return nvidia ? mla_cuda_launcher_open(*device, launcher)
+    return nvidia ? mla_cuda_launcher_open(*device, engine, launcher)
            : amd  ? mla_hip_launcher_open(*device, launcher)
-                  : open_host_launcher(*device, engine, launcher);
+                  : open_host_launcher(*device, engine ? engine : "cdna3", launcher);
 }
 
 static mla_status open_splitk(const char *spec, opened *state, mla_kernel_handle *handle) {
@@ -75,10 +89,11 @@ static mla_status open_spec(const char *spec, opened *state, mla_kernel_handle *
     }
     if (!strncmp(spec, "splitk@", 7))
         return open_splitk(spec, state, handle);
-    return mla_error(MLA_EINVAL,
-                     "no kernel '%s': reference, oracle, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia, splitk@amd, or a plug-in's path "
-                     "(it contains a '/')",
-                     spec);
+    return mla_error(
+        MLA_EINVAL,
+        "no kernel '%s': reference, oracle, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia[:mma|:hopper], splitk@amd, or a plug-in's path "
+        "(it contains a '/')",
+        spec);
 }
 
 mla_status mla_kernel_open(const char *spec, mla_kernel_handle *handle) {

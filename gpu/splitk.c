@@ -20,10 +20,11 @@ static const struct {
     mla_kv_format kv;
     const char *function;
     mla_format operands; /* of the matrix unit: q, dequantised KV and P are of this type */
+    bool direct;         /* KV lies in memory as operands */
 } compiled[] = {
-    {MLA_KV_BF16, "mla_splitk_bf16", MLA_BF16},       {MLA_KV_FP16, "mla_splitk_fp16", MLA_FP16},
-    {MLA_KV_FP8, "mla_splitk_fp8", MLA_BF16},         {MLA_KV_FP8FNUZ, "mla_splitk_fp8fnuz", MLA_BF16},
-    {MLA_KV_FP8B656, "mla_splitk_fp8b656", MLA_BF16}, {MLA_KV_MXFP4, "mla_splitk_mxfp4", MLA_BF16},
+    {MLA_KV_BF16, "mla_splitk_bf16", MLA_BF16, true},        {MLA_KV_FP16, "mla_splitk_fp16", MLA_FP16, true},
+    {MLA_KV_FP8, "mla_splitk_fp8", MLA_BF16, false},         {MLA_KV_FP8FNUZ, "mla_splitk_fp8fnuz", MLA_BF16, false},
+    {MLA_KV_FP8B656, "mla_splitk_fp8b656", MLA_BF16, false}, {MLA_KV_MXFP4, "mla_splitk_mxfp4", MLA_BF16, false},
 };
 #define NUM_COMPILED (sizeof compiled / sizeof *compiled)
 
@@ -57,8 +58,24 @@ static size_t kernel_for(const mla_problem *p) {
     return i;
 }
 
+/* Does a sequence, under sparse attention a query token, have more rows than `rows`, on average over those that have any? */
+static bool is_taller(const mla_problem *p, int32_t rows) {
+    int64_t sequences = 0;
+    for (int32_t b = 0; b < p->batch; b++)
+        sequences += mla_q_len(p, b) > 0;
+    return p->paging == MLA_SPARSE ? p->heads > rows : (int64_t)p->qo_indptr[p->batch] * p->heads > sequences * rows;
+}
+
+static mla_launcher *launcher_for(const splitk *s, const mla_problem *host) {
+    mla_launcher *tall = s->launcher->tall;
+    const size_t which = kernel_for(host);
+    const bool has_kernel = tall && which < NUM_COMPILED && (compiled[which].direct || !tall->engine->direct);
+    return has_kernel && is_taller(host, s->launcher->engine->row_tile) ? tall : s->launcher;
+}
+
 static mla_status make_plan(const splitk *s, const mla_problem *host, mla_plan *plan) {
-    const mla_plan_options options = mla_engine_plan_options(s->launcher->engine, s->launcher->device);
+    const mla_launcher *launcher = launcher_for(s, host);
+    const mla_plan_options options = mla_engine_plan_options(launcher->engine, launcher->device);
     return mla_plan_make(host, &options, plan);
 }
 
@@ -87,9 +104,15 @@ static int32_t most_splits(const mla_plan *plan) {
 }
 
 static bool splitk_supports(const mla_kernel *kernel, const mla_problem *host, char *reason, size_t reason_size) {
-    if (kernel_for(host) == NUM_COMPILED) {
-        snprintf(reason, reason_size, "q=%s is not exact in the operands of kv=%s", mla_format_get(host->q_format)->name,
-                 mla_kv_format_get(host->kv_format)->name);
+    const mla_engine *engine = mla_splitk_engine(kernel, host);
+    const size_t which = kernel_for(host);
+    const char *kv = mla_kv_format_get(host->kv_format)->name;
+    if (which == NUM_COMPILED) {
+        snprintf(reason, reason_size, "q=%s is not exact in the operands of kv=%s", mla_format_get(host->q_format)->name, kv);
+        return false;
+    }
+    if (engine->direct && !compiled[which].direct) {
+        snprintf(reason, reason_size, "engine %s has no kernel for kv=%s", engine->name, kv);
         return false;
     }
     mla_plan plan;
@@ -153,7 +176,7 @@ static mla_splitk_args arguments(const splitk *s, const mla_launch *launch) {
         .partial_out = (float *)(workspace + s->at.partial_out),
         .partial_ml = (float *)(workspace + s->at.partial_ml),
         .num_groups = s->num_groups,
-        .row_tile = s->launcher->engine->row_tile,
+        .row_tile = launcher_for(s, launch->host)->engine->row_tile,
     };
 }
 
@@ -162,13 +185,14 @@ static int splitk_run(const mla_kernel *kernel, const mla_launch *launch, char *
     const size_t which = kernel_for(launch->host);
     if (!launch->workspace || launch->workspace != s->workspace || which == NUM_COMPILED)
         return fail(mla_error(MLA_EINVAL, "run without a prepare of this problem and workspace"), reason, reason_size);
-    const mla_engine *engine = s->launcher->engine;
+    mla_launcher *launcher = launcher_for(s, launch->host);
+    const mla_engine *engine = launcher->engine;
     mla_splitk_args args = arguments(s, launch);
     const mla_grid walk = {.blocks = s->num_workers, .threads = engine->threads, .lds_bytes = engine->lds_bytes};
     const mla_grid combine = {.blocks = s->num_groups * engine->row_tile, .threads = MLA_COMBINE_THREADS, .early = s->num_workers > 0};
-    mla_status status = s->launcher->launch(s->launcher, compiled[which].function, walk, &args, sizeof args, launch->stream);
+    mla_status status = launcher->launch(launcher, compiled[which].function, walk, &args, sizeof args, launch->stream);
     if (status.code == MLA_OK && s->combines)
-        status = s->launcher->launch(s->launcher, "mla_combine", combine, &args, sizeof args, launch->stream);
+        status = launcher->launch(launcher, "mla_combine", combine, &args, sizeof args, launch->stream);
     return status.code == MLA_OK ? 0 : fail(status, reason, reason_size);
 }
 
@@ -206,7 +230,7 @@ static bool kv_is_exact(const mla_problem *host) {
 
 /* One rounding to fp16 of the smallest weights is far from relative: P's type matters, and it is the operands'. */
 static mla_contract splitk_contract_for(const mla_kernel *kernel, const mla_problem *host) {
-    mla_contract c = kernel->contract;
+    mla_contract c = contract_of(launcher_for(kernel->context, host));
     const size_t which = kernel_for(host);
     if (which < NUM_COMPILED) {
         c.p = compiled[which].operands;
@@ -237,6 +261,10 @@ mla_status mla_splitk_open(mla_launcher *launcher, const char *name, mla_kernel 
     };
     *kernel = &s->kernel;
     return mla_ok();
+}
+
+const mla_engine *mla_splitk_engine(const mla_kernel *kernel, const mla_problem *host) {
+    return launcher_for(kernel->context, host)->engine;
 }
 
 void mla_splitk_close(mla_kernel *kernel) {

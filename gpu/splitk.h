@@ -9,5 +9,7 @@
 /* A kernel over `launcher`, which it owns from then on, also after failure. `name` is copied. Free with mla_splitk_close. */
 mla_status mla_splitk_open(mla_launcher *launcher, const char *name, mla_kernel **kernel) MLA_CHECKED;
 void mla_splitk_close(mla_kernel *kernel);
+/* The engine that runs this problem. */
+const mla_engine *mla_splitk_engine(const mla_kernel *kernel, const mla_problem *host);
 
 #endif

@@ -1,7 +1,9 @@
 /* Flash decode with split KV: a block walks the plan items of one worker. One kernel a KV format, for the engine chosen by MLA_ENGINE_*. */
 #include "splitk_args.h"
 
-#if defined(MLA_ENGINE_MMA)
+#if defined(MLA_ENGINE_HOPPER)
+#include "engine_hopper.h"
+#elif defined(MLA_ENGINE_MMA)
 #include "engine_mma.h"
 #else
 #include "engine_cdna.h"
@@ -26,9 +28,11 @@ template <typename Kv> MLA_DEVICE void mla_splitk(const mla_splitk_args &args) {
 
 MLA_SPLITK_KERNEL(bf16)
 MLA_SPLITK_KERNEL(fp16)
+#if !defined(MLA_ENGINE_HOPPER)
 MLA_SPLITK_KERNEL(fp8)
 MLA_SPLITK_KERNEL(fp8fnuz)
 MLA_SPLITK_KERNEL(fp8b656)
 MLA_SPLITK_KERNEL(mxfp4)
+#endif
 
 MLA_DEVICE_END

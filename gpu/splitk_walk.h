@@ -104,7 +104,7 @@ template <typename Engine> struct mla_walk {
     }
 
     /* Scores of a tile in log2 units; what a row may not see becomes -inf. */
-    MLA_DEVICE void score(int tile, float (&s)[BLOCKS][4]) const {
+    MLA_DEVICE void score(int tile, float (&s)[BLOCKS][4]) {
         engine.gather(tile, s);
         each(s, [&](float &x, int, int) { x = mla_mul(x, map.scale); });
         if (map.cap > 0.0f)
@@ -134,9 +134,9 @@ template <typename Engine> struct mla_walk {
         for (int i = 0; i < ROWS; i++)
             top[i] = m[i];
         each(s, [&](float &x, int, int e) { top[Engine::lane_row(e)] = mla_max(top[Engine::lane_row(e)], x); });
+        engine.row_max(top);
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
-            top[i] = engine.row_max(top[i]);
             base[i] = top[i] == -mla_infinity ? 0.0f : top[i];
             shrink[i] = mla_exp2(m[i] - base[i]);
             m[i] = top[i];
@@ -173,6 +173,7 @@ template <typename Engine> struct mla_walk {
     /*
      * A tile is whole after the barrier that follows its landing, which also says that nobody reads the tile before it any more. A single buffer must be
      * free before a tile lands. What lands after the last tile was never fetched, and nobody looks at it: without a branch, landing and products overlap.
+     * Where `scores` only begins the products (ASYNC_SCORES), the next tile is asked for meanwhile, and nothing passes through LDS.
      */
     MLA_DEVICE void run() {
         mla_barrier();
@@ -181,9 +182,13 @@ template <typename Engine> struct mla_walk {
         engine.land(0);
         for (int t = 0; t < tiles; t++) {
             mla_barrier();
+            if (Engine::ASYNC_SCORES)
+                engine.scores(t);
             fetch(t + Engine::AHEAD);
-            engine.scores(t);
-            mla_barrier();
+            if (!Engine::ASYNC_SCORES) {
+                engine.scores(t);
+                mla_barrier();
+            }
             engine.foresee(args.problem, next);
             float s[BLOCKS][4];
             score(t, s);
@@ -199,9 +204,7 @@ template <typename Engine> struct mla_walk {
     /* ---- the end ---- */
 
     MLA_DEVICE void finish() {
-        MLA_UNROLL
-        for (int i = 0; i < ROWS; i++)
-            l[i] = engine.row_sum(l[i]);
+        engine.row_sum(l);
         if (item.slot < 0)
             write_rows();
         else

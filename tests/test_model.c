@@ -30,7 +30,7 @@ static outcome run_both(const char *spec, const char *line) {
     o.lse = malloc((size_t)o.rows * sizeof *o.lse);
     const mla_status status = mla_trial_run(handle.kernel, NULL, &o.inputs, &o.trial);
     cr_assert_eq(status.code, MLA_OK, "%s", status.message);
-    const mla_model model = mla_drift_model(handle.kernel, handle.device, p);
+    const mla_model model = mla_drift_model(handle.kernel, p);
     cr_assert_eq(mla_drift_splits_make(handle.kernel, handle.device, p, &splits).code, MLA_OK);
     cr_assert_eq(mla_model_run(p, &model, &splits.view, 0, o.rows, o.out, o.lse).code, MLA_OK);
     mla_drift_splits_free(&splits);
@@ -109,13 +109,13 @@ static const float h200_scores[] = {0x1.1566c6p+0f,  -0x1.041712p+0f, -0x1.727ea
 
 /* Scores in which the model with this many aligned bits differs from the H200. */
 static int wrong_scores(int bits) {
-    const mla_kernel kernel = {.name = "splitk@nvidia", .space = MLA_SPACE_CUDA, .contract = mla_contract_default()};
+    const mla_contract contract = mla_contract_default();
     mla_case c;
     mla_inputs inputs;
     double out[H200_SCORES * MLA_HEAD_DIM_V], lse[H200_SCORES];
     cr_assert_eq(mla_case_parse("heads=16 batch=64 kv_len=1 lse=2 out=fp32", &c).code, MLA_OK);
     cr_assert_eq(mla_inputs_make(&c, &inputs).code, MLA_OK);
-    mla_model model = mla_drift_model(&kernel, NULL, &inputs.problem);
+    mla_model model = mla_drift_model_of_engine(mla_engine_find("mma"), MLA_SPACE_CUDA, &contract, &inputs.problem);
     model.qk.bits = bits;
     cr_assert_eq(mla_model_run(&inputs.problem, &model, NULL, 0, H200_SCORES, out, lse).code, MLA_OK);
     int wrong = 0;

@@ -3,27 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../gpu/engine.h"
+#include "../gpu/splitk.h"
 #include "../ref/try.h"
 
 #define PREFIX "splitk@"
 
 /* ---- engines ------------------------------------------------------------------------------------------------------------------------ */
 
-/* gfx90a and gfx942 are one engine, gfx950 another: the device's description names the architecture. */
-static const mla_engine *engine_of(const mla_kernel *kernel, const mla_device *device) {
-    if (strncmp(kernel->name, PREFIX, strlen(PREFIX)) != 0)
-        return NULL;
-    const char *machine = kernel->name + strlen(PREFIX);
-    if (strncmp(machine, "host:", 5) == 0)
-        return mla_engine_find(machine + 5);
-    if (strcmp(machine, "nvidia") == 0)
-        return mla_engine_find("mma");
-    return mla_engine_find(device && strstr(device->description, "gfx950") ? "cdna4" : "cdna3");
-}
-
 bool mla_drift_knows(const mla_kernel *kernel) {
-    return engine_of(kernel, NULL) != NULL;
+    return strncmp(kernel->name, PREFIX, strlen(PREFIX)) == 0;
 }
 
 /* cdna3 feeds half a 16-byte chunk of each of four lanes to a step: step i of a group of 32 dimensions takes entries 4i .. 4i + 3 of its four chunks. */
@@ -51,12 +39,13 @@ static const uint16_t *cdna4_token_order(void) {
 }
 
 static void set_layout(mla_model *model, const mla_engine *engine) {
-    const bool mma = strcmp(engine->name, "mma") == 0, cdna4 = strcmp(engine->name, "cdna4") == 0;
+    const bool mma = strcmp(engine->name, "mma") == 0, cdna3 = strcmp(engine->name, "cdna3") == 0,
+               cdna4 = strcmp(engine->name, "cdna4") == 0;
     model->tile = engine->kv_tile;
     model->row_lanes = 4;
-    model->lane_run = mma ? 2 : 4;
-    model->dim_parts = cdna4 ? 1 : 2;
-    model->dim_order = mma ? mma_dim_order() : cdna4 ? NULL : cdna3_dim_order();
+    model->lane_run = cdna3 || cdna4 ? 4 : 2;
+    model->dim_parts = mma || cdna3 ? 2 : 1;
+    model->dim_order = mma ? mma_dim_order() : cdna3 ? cdna3_dim_order() : NULL;
     model->tile_token_order = cdna4 ? cdna4_token_order() : NULL;
 }
 
@@ -64,27 +53,29 @@ static void set_layout(mla_model *model, const mla_engine *engine) {
  * Host execution sums 16 products and the accumulator in double. NVIDIA's unit is Hopper's: 16 products and the accumulator aligned and cut at once, as on an
  * H200. AMD's is the published one of gfx942: eight products aligned and cut, then the accumulator, cut downwards.
  */
-static mla_unit unit_of(const mla_kernel *kernel) {
-    if (kernel->space == MLA_SPACE_HOST)
+static mla_unit unit_of(mla_space space) {
+    if (space == MLA_SPACE_HOST)
         return (mla_unit){.sum = MLA_FP32, .rounding = MLA_RNE, .k = 16};
-    if (kernel->space == MLA_SPACE_CUDA)
+    if (space == MLA_SPACE_CUDA)
         return (mla_unit){.sum = MLA_FP32, .rounding = MLA_RZ, .k = 16, .bits = 25};
     return (mla_unit){.sum = MLA_FP32, .rounding = MLA_RNE, .k = 8, .bits = 24, .apart = true, .cut = MLA_CUT_DOWN};
 }
 
-mla_model mla_drift_model(const mla_kernel *kernel, const mla_device *device, const mla_problem *host) {
-    const mla_contract contract = mla_kernel_contract(kernel, host);
-    const mla_engine *engine = engine_of(kernel, device);
-    mla_model model = mla_model_of_contract(&contract, host);
-    if (!engine)
-        return model;
+mla_model mla_drift_model_of_engine(const mla_engine *engine, mla_space space, const mla_contract *contract, const mla_problem *host) {
+    mla_model model = mla_model_of_contract(contract, host);
     set_layout(&model, engine);
-    model.qk = model.pv = unit_of(kernel);
-    model.dim_chains = kernel->space == MLA_SPACE_CUDA ? 2 : 1;
-    model.kv_operands = contract.p;
-    model.exp2 = kernel->space == MLA_SPACE_HOST ? MLA_EXP2_LIBM : MLA_EXP2_NEAREST;
-    model.fma = kernel->space != MLA_SPACE_HOST;
+    model.qk = model.pv = unit_of(space);
+    model.dim_chains = space == MLA_SPACE_CUDA && strcmp(engine->name, "mma") == 0 ? 2 : 1;
+    model.kv_operands = contract->p;
+    model.exp2 = space == MLA_SPACE_HOST ? MLA_EXP2_LIBM : MLA_EXP2_NEAREST;
+    model.fma = space != MLA_SPACE_HOST;
     return model;
+}
+
+mla_model mla_drift_model(const mla_kernel *kernel, const mla_problem *host) {
+    const mla_contract contract = mla_kernel_contract(kernel, host);
+    return mla_drift_knows(kernel) ? mla_drift_model_of_engine(mla_splitk_engine(kernel, host), kernel->space, &contract, host)
+                                   : mla_model_of_contract(&contract, host);
 }
 
 /* ---- splits ------------------------------------------------------------------------------------------------------------------------- */
@@ -164,11 +155,10 @@ mla_status mla_drift_splits_set(const mla_problem *host, int32_t sequence, const
 }
 
 mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host, mla_drift_splits *splits) {
-    const mla_engine *engine = engine_of(kernel, device);
     *splits = (mla_drift_splits){0};
-    if (!engine)
+    if (!mla_drift_knows(kernel))
         return one_split_a_row(host, splits);
-    const mla_plan_options options = mla_engine_plan_options(engine, device);
+    const mla_plan_options options = mla_engine_plan_options(mla_splitk_engine(kernel, host), device);
     mla_plan plan;
     TRY(mla_plan_make(host, &options, &plan));
     const mla_status status = splits_of_plan(host, &plan, splits);

@@ -2,7 +2,7 @@
 #ifndef MLA_DRIFT_MODEL_H
 #define MLA_DRIFT_MODEL_H
 
-#include "../gpu/mla_gpu.h"
+#include "../gpu/engine.h"
 #include "../ref/model.h"
 #include "drift_fingerprint.h"
 
@@ -15,8 +15,10 @@ typedef struct mla_drift_splits {
 
 /* Is it the project's own kernel, whose plan and engine are known? */
 bool mla_drift_knows(const mla_kernel *kernel);
-/* Its model on this device (NULL: host memory) for this problem. */
-mla_model mla_drift_model(const mla_kernel *kernel, const mla_device *device, const mla_problem *host);
+/* The model of an engine of the project's split-K kernel, in this space. */
+mla_model mla_drift_model_of_engine(const mla_engine *engine, mla_space space, const mla_contract *contract, const mla_problem *host);
+/* The kernel's model for this problem. */
+mla_model mla_drift_model(const mla_kernel *kernel, const mla_problem *host);
 /* Splits of all rows: those of the project's own kernel, or one a row. Free with mla_drift_splits_free, also after failure. */
 mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host,
                                  mla_drift_splits *splits) MLA_CHECKED;

@@ -87,7 +87,7 @@ static mla_status look(study *s, const mla_subject *subject, const mla_case *c, 
     if (!s->out)
         return mla_error(MLA_ENOMEM, "no memory for %" PRId64 " rows", s->rows);
     mla_decode_f64(p->out_format, s->launch.trial.output.out, (size_t)s->rows * MLA_HEAD_DIM_V, s->out);
-    s->declared = mla_drift_model(s->kernel, subject->handle.device, p);
+    s->declared = mla_drift_model(s->kernel, p);
     TRY(mla_drift_splits_make(s->kernel, subject->handle.device, p, &s->splits));
     if (!no_order && !mla_drift_knows(s->kernel))
         TRY(find_order(s, c));
