@@ -59,7 +59,7 @@ template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
 
     struct shared {
         mla_chunk kv[TILES][part::TOKENS][mla_key_chunks];
-        mla_chunk raw[RAW_TILES][part::TOKENS][Kv::CHUNKS];
+        mla_chunk raw[RAW_TILES][part::ROUNDS][MLA_MMA_THREADS]; /* each thread's own, side by side: no bank conflicts */
         uint8_t scales[RAW_TILES][Kv::SCALES ? part::ROUNDS : 1][MLA_MMA_THREADS];
         int32_t present[AHEAD + 1][part::TOKENS];
     };
@@ -77,8 +77,7 @@ template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
         }
     }
     MLA_DEVICE void fetch(shared &lds, const mla_problem &problem, int64_t slot, int tile) {
-        mla_chunk *row = lds.raw[tile % RAW_TILES][part::token];
-        part::copy(problem, slot, [this, row](int i) { return &row[part::stager + i * part::STAGERS]; });
+        part::copy(problem, slot, [&lds, tile](int i) { return &lds.raw[tile % RAW_TILES][i][mla_thread()]; });
         if (Kv::SCALES) {
             MLA_UNROLL
             for (int i = 0; i < part::ROUNDS; i++)
@@ -93,8 +92,7 @@ template <typename Kv> struct mla_ring<Kv, false> : mla_ring_part<Kv> {
         uint8_t scales[part::ROUNDS] = {};
         MLA_UNROLL
         for (int i = 0; i < part::ROUNDS; i++) {
-            const int c = part::stager + i * part::STAGERS;
-            raw[i] = c < Kv::CHUNKS ? lds.raw[tile % RAW_TILES][part::token][c] : mla_chunk{};
+            raw[i] = lds.raw[tile % RAW_TILES][i][mla_thread()];
             if (Kv::SCALES)
                 scales[i] = lds.scales[tile % RAW_TILES][i][mla_thread()];
         }

@@ -202,11 +202,12 @@ struct mla_kv_mxfp4 {
             const scaling scale = scaling_of(scales[i]);
             MLA_UNROLL
             for (int w = 0; w < 4; w++) {
+                const uint32_t codes = stager & 2 ? raw[i].w[w ^ 2] : raw[i].w[w]; /* stagers of the same banks take turns */
                 mla_chunk operands;
                 MLA_UNROLL
                 for (int p = 0; p < 4; p++)
-                    operands.w[p] = mla_mul_bf16x2(mla_mul_bf16x2(pair(raw[i].w[w], p), scale.factor), scale.rest);
-                put(mla_place{stager * 4 + w, i * STAGERS * 4}, operands);
+                    operands.w[p] = mla_mul_bf16x2(mla_mul_bf16x2(pair(codes, p), scale.factor), scale.rest);
+                put(mla_place{stager * 4 + (w ^ (stager & 2)), i * STAGERS * 4}, operands);
             }
         }
     }
