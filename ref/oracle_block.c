@@ -10,7 +10,7 @@ static const int64_t SCORE_BYTES = (int64_t)256 << 20; /* of a block's scores, u
 /* Accumulation's share of sigma^2 beyond which chi does not gate. */
 static const double ORDER_SHARE = 0.05;
 /* Mean square error of rounding the outputs themselves, against what is expected of numbers that lie anywhere, beyond which chi does not gate. */
-static const double UNLUCKY = 1.21;
+static const double UNLUCKY = 1.15;
 /* Tiny weights this small in sum are bounded by the largest |v|: no need to sum their values. */
 static const double NEGLIGIBLE = 0x1p-40;
 

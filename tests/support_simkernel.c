@@ -218,18 +218,16 @@ static void store_partial(const sim_kernel *sim, sim_row *row) {
 
 /* Merges the parts into the first; returns the lse in the scores' base. */
 static float combine(const sim_kernel *sim, sim_row *parts, int count, float sink) {
-    float top = sink, sum = 0, out[DV] = {0};
+    float max = -INFINITY, sum = 0, out[DV] = {0};
     for (int i = 0; i < count; i++)
-        top = parts[i].m > top ? parts[i].m : top;
+        max = parts[i].m > max ? parts[i].m : max;
     for (int i = 0; i < count; i++)
-        sum += parts[i].l * exp_of(sim, parts[i].m - top, (uint64_t)i << 40);
-    const float total = sink > -INFINITY ? sum + exp_of(sim, sink - top, (uint64_t)1 << 60) : sum;
-    const float lse = top + log_of(sim, sum), whole = top + log_of(sim, total);
-    for (int i = 0; i < count; i++) {
-        const bool normalised = sim->contract.combine_lse;
-        add_value(normalised ? exp_of(sim, parts[i].m - whole, (uint64_t)i << 41) : exp_of(sim, parts[i].m - top, (uint64_t)i << 40),
-                  parts[i].acc, out);
-    }
+        sum += parts[i].l * exp_of(sim, parts[i].m - max, (uint64_t)i << 40);
+    const float lse = max + log_of(sim, sum), top = sink > max ? sink : max;
+    const float total = sink == -INFINITY ? sum : sum * exp_of(sim, max - top, 3) + exp_of(sim, sink - top, 5);
+    const float whole = top + log_of(sim, total);
+    for (int i = 0; i < count; i++)
+        add_value(exp_of(sim, parts[i].m - (sim->contract.combine_lse ? whole : top), (uint64_t)i << 40), parts[i].acc, out);
     for (int c = 0; c < DV; c++)
         parts[0].acc[c] = sim->contract.combine_lse ? out[c] : out[c] * (1 / total);
     return lse;

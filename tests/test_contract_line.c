@@ -50,7 +50,7 @@ static void expect_error(const char *line, const char *reason) {
 }
 
 Test(contract_line, errors_name_key_and_value) {
-    expect_error("fast", "fast: expected key=value");
+    expect_error("fast", "'fast' is neither key=value nor a preset");
     expect_error("speed=1", "there is no key 'speed'");
     expect_error("tile=16 tile=16", "tile is given twice");
     expect_error("tile=x", "tile=x: expected an integer");

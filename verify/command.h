@@ -26,6 +26,7 @@ mla_exit mla_command_mutants(int argc, char **argv);
 mla_exit mla_command_invariance(int argc, char **argv);
 mla_exit mla_command_merge(int argc, char **argv);
 mla_exit mla_command_drift(int argc, char **argv);
+mla_exit mla_command_contract(int argc, char **argv);
 mla_exit mla_command_info(int argc, char **argv);
 
 /* One line on stderr, "mla-verify: ...", control characters blanked. Returns MLA_EXIT_USAGE. */

@@ -21,7 +21,8 @@ static const char help[] =
     "  GOLDEN           a file of mla-verify gen. The truth is computed anew from its inputs, and must agree with the stored one\n"
     "  RESULT           a safetensors file: out [queries, heads, 512], BF16, F16 or F32 as the kernel wrote it, graded as that type;\n"
     "                   lse [queries, heads], F32, by the case's convention; it may be left out\n"
-    "  --contract LINE  what the kernel's arithmetic declares, e.g. 'p=fp8 p_scale=256' (default: the golden file's contract)\n"
+    "  --contract LINE  what the kernel's arithmetic declares: a preset, key=value pairs, or both, e.g. 'flashmla p=fp8 p_scale=256'\n"
+    "                   (default: the golden file's contract; see mla-verify contract --help)\n"
     "  --json FILE      results as JSON; '-' is standard output, and the text then goes to standard error\n"
     "  --html FILE      results as one page with pictures of the errors, for a browser; '-' as for --json\n"
     "  -q, --quiet      print only failures, errors and the summary\n"
@@ -98,7 +99,11 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
     golden->problem.out_format = golden->test.out = outputs->out_format;
     if (o->contract)
         TRY(mla_contract_parse(o->contract, &golden->contract));
-    *result = (mla_result){.test = &golden->test, .kernel = o->result, .golden = o->golden, .case_line = mla_case_print(&golden->test)};
+    *result = (mla_result){.test = &golden->test,
+                           .kernel = o->result,
+                           .contract = o->contract,
+                           .golden = o->golden,
+                           .case_line = mla_case_print(&golden->test)};
     if (!result->case_line)
         return mla_error(MLA_ENOMEM, "no memory to print the case");
     result->measured = golden->problem.total_q > 0;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "../ref/try.h"
+#include "contract_line.h"
 #include "journal.h"
 #include "output_file.h"
 #include "post_mortem.h"
@@ -19,6 +20,8 @@ static const char usage[] = "Grades kernels on cases against the fp64 oracle.\n"
                             "usage: mla-verify run --kernel KERNEL... CASES... [OPTION...]\n"
                             "\n";
 static const char own_help[] =
+    "  --contract LINE  grade by this contract instead of what the kernels declare: a preset, key=value pairs, or both, e.g.\n"
+    "                   'flashmla p=fp16' (see mla-verify contract --help)\n"
     "  --timeout S      a kernel that shows no sign of life for S seconds is stopped; 0: never (default 120)\n"
     "  --in-process     no process of its own for each kernel: for debuggers; a crash ends everything\n"
     "  --save-outputs DIR  write every output there as a file that mla-verify check reads\n"
@@ -41,6 +44,7 @@ typedef struct run_options {
     mla_selection selection;
     mla_worker_options workers;
     mla_shard shard;
+    const char *contract;                                    /* NULL: the kernels' own */
     const char *outputs, *failing, *resume, *junit, *html;   /* NULL: none */
     char *json_path, *journal_path, *junit_path, *html_path; /* names of this shard's files, owned */
     bool in_process, shrink;
@@ -150,6 +154,14 @@ static mla_status set_timeout(run_options *o, const char *text) {
     return mla_ok();
 }
 
+static mla_status set_contract(run_options *o, const char *line) {
+    mla_contract contract;
+    if (o->contract)
+        return mla_error(MLA_EINVAL, "--contract given twice");
+    o->contract = line;
+    return mla_contract_parse(line, &contract);
+}
+
 static mla_status set_file(const char *option, const char *path, const char **kept) {
     if (*kept)
         return mla_error(MLA_EINVAL, "%s given twice", option);
@@ -162,6 +174,8 @@ static mla_status set_option(void *context, int option, const char *value) {
     switch (option) {
     case 't':
         return set_timeout(o, value);
+    case 'C':
+        return set_contract(o, value);
     case 'o':
         return set_folder("--save-outputs", value, &o->outputs);
     case 'F':
@@ -208,6 +222,7 @@ static mla_status finish_options(run_options *o) {
     TRY(name_file(o, "--html", o->html, &o->html_path));
     s->json = o->json_path;
     for (int k = 0; k < s->num_subjects; k++) {
+        s->subjects[k].contract = o->contract;
         s->subjects[k].outputs = o->outputs ? o->outputs : o->failing;
         s->subjects[k].only_failing = !o->outputs;
         s->subjects[k].pictures = o->html;
@@ -217,15 +232,11 @@ static mla_status finish_options(run_options *o) {
 }
 
 static mla_exit parse(run_options *o, int argc, char **argv) {
-    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
-                                            {"in-process", no_argument, NULL, 'p'},
-                                            {"save-outputs", required_argument, NULL, 'o'},
-                                            {"save-failing", required_argument, NULL, 'F'},
-                                            {"shrink", no_argument, NULL, 'm'},
-                                            {"shard", required_argument, NULL, 'S'},
-                                            {"junit", required_argument, NULL, 'x'},
-                                            {"html", required_argument, NULL, 'H'},
-                                            {"resume", required_argument, NULL, 'u'}};
+    static const struct option options[] = {{"timeout", required_argument, NULL, 't'},      {"contract", required_argument, NULL, 'C'},
+                                            {"in-process", no_argument, NULL, 'p'},         {"save-outputs", required_argument, NULL, 'o'},
+                                            {"save-failing", required_argument, NULL, 'F'}, {"shrink", no_argument, NULL, 'm'},
+                                            {"shard", required_argument, NULL, 'S'},        {"junit", required_argument, NULL, 'x'},
+                                            {"html", required_argument, NULL, 'H'},         {"resume", required_argument, NULL, 'u'}};
     const mla_own_options own = {.list = options, .count = sizeof options / sizeof *options, .set = set_option, .context = o};
     const mla_exit code = mla_selection_parse(&o->selection, argc, argv, &own);
     if (code != MLA_EXIT_PASSED || o->selection.help)

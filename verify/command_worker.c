@@ -31,7 +31,9 @@ static bool grade(mla_subject *subject, const char *line) {
     subject->outputs = *folder ? folder : NULL;
     const char *when = folder + strlen(folder) + 1;
     subject->only_failing = *when;
-    subject->pictures = *(when + strlen(when) + 1);
+    const char *pictures = when + strlen(when) + 1, *contract = pictures + strlen(pictures) + 1;
+    subject->pictures = *pictures;
+    subject->contract = *contract ? contract : NULL;
     const mla_status status = mla_case_parse(line, &test);
     if (status.code == MLA_OK)
         mla_run_case(subject, &test, &progress, &result);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../ref/try.h"
+#include "contract_preset.h"
 
 typedef enum kind { FORMAT, CHOICE, COUNT, NUMBER } kind;
 
@@ -132,8 +133,29 @@ static mla_status parse_pairs(char *line, mla_contract *contract) {
     return mla_contract_check(contract);
 }
 
+static mla_status no_preset(const char *name, int length) {
+    char names[120] = "";
+    for (const mla_contract_preset *preset = mla_contract_presets; preset->name; preset++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", preset->name);
+    }
+    return mla_error(MLA_EINVAL, "contract: '%.*s' is neither key=value nor a preset (%s)", length < 60 ? length : 60, name, names);
+}
+
+/* A leading word without '=' is a preset: the contract starts as it says. *line moves behind it. */
+static mla_status parse_preset(const char **line, mla_contract *contract) {
+    const char *word = *line + strspn(*line, " \t");
+    const int length = (int)strcspn(word, " \t");
+    if (length == 0 || memchr(word, '=', (size_t)length))
+        return mla_ok();
+    const char *preset = mla_contract_preset_line(word, length);
+    *line = word + length;
+    return preset ? mla_contract_parse(preset, contract) : no_preset(word, length);
+}
+
 mla_status mla_contract_parse(const char *line, mla_contract *contract) {
     *contract = mla_contract_default();
+    TRY(parse_preset(&line, contract));
     char *copy = strdup(line);
     if (!copy)
         return mla_error(MLA_ENOMEM, "no memory for a contract");

@@ -1,5 +1,6 @@
 /*
- * A contract as one line of text: key=value pairs in any order, named after the fields of mla_contract. Unknown or repeated keys are errors.
+ * A contract as one line of text: key=value pairs in any order, named after the fields of mla_contract. Unknown or repeated keys are errors. The name of a
+ * preset may come first (contract_preset.h): it stands for its pairs, and those that follow take precedence.
  *
  *   acc_rounding  rne rz                       acc_bits, mma_k     integers
  *   scores        fp32 bf16 fp16               n_scores            integer
@@ -16,7 +17,7 @@
 
 #include "../ref/mla.h"
 
-/* Keys left out have their defaults. MLA_EINVAL names key and value. */
+/* Keys left out have their defaults, or the preset's values. MLA_EINVAL names key and value. */
 mla_status mla_contract_parse(const char *line, mla_contract *contract) MLA_CHECKED;
 /* Every key, in the table's order. Allocated; free(). NULL: out of memory. */
 char *mla_contract_print(const mla_contract *contract);

@@ -57,7 +57,8 @@ static void put_row(FILE *html, const mla_html_table *table, const cJSON *result
 
 /* False: out of memory. */
 static bool put_repeat(FILE *html, const cJSON *result) {
-    char *command = mla_repeat_command(text_or(result, "kernel", ""), text_or(result, "case", ""), mla_json_text(result, "golden"));
+    char *command = mla_repeat_command(text_or(result, "kernel", ""), text_or(result, "case", ""), mla_json_text(result, "golden"),
+                                       mla_json_text(result, "contract"));
     if (!command)
         return false;
     fputs("<p class=\"repeat\"><code>", html);

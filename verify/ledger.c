@@ -23,7 +23,7 @@ static bool add_lines(cJSON *run, const mla_case_list *cases, const mla_subject 
         free(line);
     }
     for (int k = 0; k < num_subjects; k++)
-        hash = mla_text_hash(mla_text_hash(hash, subjects[k].spec), "\n");
+        hash = mla_text_hash(mla_text_hash(mla_text_hash(hash, subjects[k].spec), "\n"), subjects[k].contract ? subjects[k].contract : "");
     snprintf(digest, sizeof digest, "%016" PRIx64, hash);
     return good && cJSON_AddStringToObject(run, "digest", digest);
 }

@@ -13,6 +13,7 @@ static const mla_command commands[] = {
     {"invariance", "see whether bits depend on what they should not", mla_command_invariance},
     {"merge", "join the reports of a run that was shared", mla_command_merge},
     {"drift", "where a kernel's error comes from: which rounding, which order", mla_command_drift},
+    {"contract", "what contracts say, and which explains a kernel's errors", mla_command_contract},
     {"info", "what this build and this machine can run", mla_command_info},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)

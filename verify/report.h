@@ -34,8 +34,8 @@ typedef struct mla_text_style {
 mla_text_style mla_text_style_for(FILE *stream, bool quiet);
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result);
 void mla_text_summary(FILE *stream, mla_text_style style, const mla_summary *summary);
-/* What repeats a result in a shell. `golden` is of `check`, otherwise NULL. Allocated; free(). NULL: out of memory. */
-char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden);
+/* What repeats a result in a shell. `golden` is of `check`, otherwise NULL; `contract` the line of --contract, or NULL. Allocated; free(). NULL: out of memory. */
+char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden, const char *contract);
 /* `word` as one word of a POSIX shell: as it is where that is safe, else in single quotes. Allocated; free(). NULL: out of memory. */
 char *mla_shell_quote(const char *word);
 

@@ -102,9 +102,10 @@ static bool add_measure(cJSON *object, const mla_measure *m, mla_format out) {
 static bool fill_case(cJSON *o, const mla_result *r) {
     const mla_measure *m = &r->measure;
     return add_count(o, "index", r->index) && add_text(o, "case", r->case_line) && add_text(o, "kernel", r->kernel) &&
-           (!r->golden || add_text(o, "golden", r->golden)) && add_text(o, "status", mla_verdict_name(r->verdict.status)) &&
-           add_text(o, "reason", r->verdict.reason) && add_number(o, "seconds", round(1e6 * r->seconds) / 1e6) &&
-           add_measured(o, "max_ulp", r->measured, m->max_ulp) && add_measured(o, "max_cond_ulp", r->measured, m->max_cond_ulp) &&
+           (!r->golden || add_text(o, "golden", r->golden)) && (!r->contract || add_text(o, "contract", r->contract)) &&
+           add_text(o, "status", mla_verdict_name(r->verdict.status)) && add_text(o, "reason", r->verdict.reason) &&
+           add_number(o, "seconds", round(1e6 * r->seconds) / 1e6) && add_measured(o, "max_ulp", r->measured, m->max_ulp) &&
+           add_measured(o, "max_cond_ulp", r->measured, m->max_cond_ulp) &&
            add_measured(o, "max_err_over_bound", r->measured, m->max_err_over_bound) &&
            add_measured(o, "chi", r->measured && m->chi.rows > 0, mla_chi_gating(&m->chi)) &&
            add_measured(o, "lse_err", r->measured && !m->lse_absent, m->max_lse_err) &&

@@ -184,20 +184,23 @@ static void print_diagnosis(FILE *stream, const mla_diagnosis *d) {
         fprintf(stream, INDENT "cause: %s\n", d->text);
 }
 
-char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden) {
+char *mla_repeat_command(const char *kernel, const char *case_line, const char *golden, const char *contract) {
     char *quoted_kernel = mla_shell_quote(kernel), *quoted = mla_shell_quote(golden ? golden : case_line), *command = NULL;
+    char *declared = contract ? mla_shell_quote(contract) : strdup("");
+    const char *option = contract ? " --contract " : "";
     int length = -1;
-    if (quoted_kernel && quoted && golden)
-        length = asprintf(&command, "mla-verify check %s %s", quoted, quoted_kernel);
-    else if (quoted_kernel && quoted)
-        length = asprintf(&command, "mla-verify run --kernel %s --case %s", quoted_kernel, quoted);
+    if (quoted_kernel && quoted && declared && golden)
+        length = asprintf(&command, "mla-verify check %s %s%s%s", quoted, quoted_kernel, option, declared);
+    else if (quoted_kernel && quoted && declared)
+        length = asprintf(&command, "mla-verify run --kernel %s --case %s%s%s", quoted_kernel, quoted, option, declared);
     free(quoted_kernel);
     free(quoted);
+    free(declared);
     return length < 0 ? NULL : command;
 }
 
-static void print_command(FILE *stream, const char *label, const char *kernel, const char *line, const char *golden) {
-    char *command = mla_repeat_command(kernel, line, golden);
+static void print_command(FILE *stream, const char *label, const mla_result *result, const char *line, const char *golden) {
+    char *command = mla_repeat_command(result->kernel, line, golden, result->contract);
     if (command)
         fprintf(stream, INDENT "%s: %s\n", label, command);
     free(command);
@@ -206,9 +209,9 @@ static void print_command(FILE *stream, const char *label, const char *kernel, c
 /* What can be done about it. */
 static void print_commands(FILE *stream, const mla_result *result) {
     if (!result->given)
-        print_command(stream, "repeat", result->kernel, result->case_line ? result->case_line : "", result->golden);
+        print_command(stream, "repeat", result, result->case_line ? result->case_line : "", result->golden);
     if (result->smallest)
-        print_command(stream, "smallest", result->kernel, result->smallest, NULL);
+        print_command(stream, "smallest", result, result->smallest, NULL);
     if (result->kept)
         fprintf(stream, INDENT "kept: %s\n", result->kept);
 }

@@ -6,6 +6,7 @@
 
 #include "../ref/try.h"
 #include "chi.h"
+#include "contract_line.h"
 #include "golden.h"
 #include "slabs.h"
 #include "trial.h"
@@ -42,7 +43,9 @@ static mla_status compare_slab(void *context, const mla_truth *truth) {
 
 static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_measure *measure) {
     const mla_problem *p = &l->inputs.problem;
-    const mla_contract contract = mla_kernel_contract(l->kernel, p);
+    mla_contract contract = mla_kernel_contract(l->kernel, p);
+    if (l->subject->contract)
+        TRY(mla_contract_parse(l->subject->contract, &contract));
     comparison c = {l, measure};
     TRY(mla_measure_init(measure, p));
     if (l->subject->pictures)
@@ -109,7 +112,7 @@ static void run_case(const mla_subject *subject, mla_progress *progress, mla_res
 
 void mla_run_case(const mla_subject *subject, const mla_case *test, mla_progress *progress, mla_result *result) {
     const double begin = mla_seconds();
-    *result = (mla_result){.test = test, .kernel = subject->spec, .case_line = mla_case_print(test)};
+    *result = (mla_result){.test = test, .kernel = subject->spec, .contract = subject->contract, .case_line = mla_case_print(test)};
     run_case(subject, progress, result);
     result->seconds = mla_seconds() - begin;
 }

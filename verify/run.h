@@ -10,7 +10,8 @@
 
 /* A kernel as it was named, opened or not. */
 typedef struct mla_subject {
-    const char *spec; /* as given; what repeats the run */
+    const char *spec;     /* as given; what repeats the run */
+    const char *contract; /* a line that it is graded by; NULL: what it declares itself */
     mla_status opened;
     mla_kernel_handle handle;  /* only when opened in this process */
     struct mla_worker *worker; /* the process that has it open; NULL: this one */
@@ -22,6 +23,7 @@ typedef struct mla_subject {
 typedef struct mla_result {
     const mla_case *test; /* the caller's */
     const char *kernel;   /* the subject's spec; of `check` the file of outputs */
+    const char *contract; /* the line it was graded by; NULL: the kernel's own, or the golden file's */
     const char *golden;   /* of `check` the golden file, otherwise NULL */
     bool given;           /* outputs handed to the library: no command repeats it */
     char *case_line;      /* canonical */

@@ -164,11 +164,12 @@ static bool is_spoilt(const mla_result *result) {
     return result->verdict.status == MLA_ERROR || *result->integrity.guard_touched || *result->integrity.input_changed;
 }
 
-/* Line, folder, when to use it and whether to draw, each with a zero byte behind it. */
+/* Line, folder, when to use it, whether to draw, and contract, each with a zero byte behind it. */
 static bool send_case(const mla_worker *w, const mla_subject *subject, const char *line) {
     char *text = NULL;
-    const int length = asprintf(&text, "%s%c%s%c%s%c%s", line, 0, subject->outputs ? subject->outputs : "", 0,
-                                subject->only_failing ? "failing" : "", 0, subject->pictures ? "pictures" : "");
+    const int length =
+        asprintf(&text, "%s%c%s%c%s%c%s%c%s", line, 0, subject->outputs ? subject->outputs : "", 0, subject->only_failing ? "failing" : "",
+                 0, subject->pictures ? "pictures" : "", 0, subject->contract ? subject->contract : "");
     const bool sent = length >= 0 && mla_frame_send(w->socket, MLA_FRAME_CASE, text, (size_t)length);
     free(text);
     return sent;
