@@ -21,6 +21,13 @@ static double rounding_variance(mla_format format) {
     return MLA_ROUNDING_VARIANCE * square(mla_bound_extra_roundoff(format, MLA_RNE));
 }
 
+/* fp8 has 8 mantissas, fp4 fewer: rounded again, times a scale, they have as many errors. */
+static bool operands_repeat(const mla_problem *problem, const mla_contract *contract) {
+    const bool coarse_q = problem->q_format == MLA_FP8 || problem->q_format == MLA_FP8FNUZ;
+    const bool coarse_kv = problem->kv_format != MLA_KV_BF16 && problem->kv_format != MLA_KV_FP16;
+    return (coarse_q && contract->q_scaled != MLA_NONE) || (coarse_kv && contract->kv_dequant != MLA_NONE);
+}
+
 /* Of x rounded to nearest. */
 static double ulp_variance(mla_format format, double x) {
     return square(mla_ulp(format, x)) / 12;
@@ -57,7 +64,7 @@ mla_sigma_model mla_sigma_model_make(const mla_arithmetic *math, const mla_probl
     model.partial = rounding_variance(contract->partial);
     model.partial_format = contract->partial;
     model.value_floor = model.value > 0 ? ulp_variance(contract->kv_dequant, 0) : 0;
-    model.coarse_values = problem->kv_format != MLA_KV_BF16 && problem->kv_format != MLA_KV_FP16;
+    model.operands_repeat = operands_repeat(problem, contract);
     model.out_mean = out_mean(contract);
     model.step = MLA_ROUNDING_VARIANCE * U2;
     model.exponential = (square(contract->exp_error) / 3 + 2 + square(contract->tanh_error * (double)problem->softcap) / 3) * U2;
@@ -137,7 +144,7 @@ mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax
         row.doubts |= MLA_CHI_NARROW;
     if (unit2 > 0 && repeated > REPEATED * row.rounded_p2)
         row.doubts |= MLA_CHI_REPEATED;
-    if (model->coarse_values && model->value > 0)
+    if (model->operands_repeat)
         row.doubts |= MLA_CHI_REPEATED;
     return row;
 }

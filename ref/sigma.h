@@ -25,7 +25,7 @@ typedef struct mla_sigma_model {
     mla_format partial_format; /* of splits' partials */
     double partial, value;     /* of a split's partial, 0 for fp32; of a dequantised value */
     double value_floor;        /* the same among subnormals: absolute */
-    bool coarse_values;        /* values have so few bits that their roundings repeat */
+    bool operands_repeat;      /* rounded operands come from so few bits that their roundings repeat */
     mla_format out_format;
     double out_mean;           /* of out toward zero, in units of ulp */
     double dot_walk, dot_bias; /* of z by accumulation, in units of b^2 / 2 + z^2 / 3, and of z^2 */

@@ -291,10 +291,31 @@ check "info exits 0" exits 0
 check "info lists the kernels" says "splitk@host:cdna3"
 run info --kernel reference
 check "info on one kernel exits 0" exits 0
-for arguments in --help "run --help" "info --help" "bench --help" "mutants --help" "invariance --help" "drift --help" "drift stages --help" "drift order --help" "drift sweep --help" "drift diff --help" "run -h"; do
+for arguments in --help "run --help" "info --help" "bench --help" "mutants --help" "invariance --help" "drift --help" "drift stages --help" "drift order --help" "drift sweep --help" "drift diff --help" "contract --help" "run -h"; do
     run $arguments
     check "$arguments is on stdout and exits 0" eval 'exits 0 && says "usage: mla-verify" && stderr_empty'
 done
+
+# ---- contracts ------------------------------------------------------------------------------------------------------------------------------------
+run contract
+check "contract lists the presets" says "flashmla      acc_rounding=rz"
+run contract 'torch-bf16 tile=8'
+check "contract prints one in full" grep -q "scores=bf16 n_scores=2 .* tile=8 " "$folder/stdout"
+run contract flash
+check "an unknown preset exits 2" exits 2
+run contract --kernel reference
+check "contract prints what a kernel declares" says "p=fp32"
+run contract --infer
+check "inference without a kernel exits 2" exits 2
+run run --kernel splitk@host:mma --case "$small" --contract p=fp32
+check "a contract that is too strict fails a right kernel" exits 1
+check "and the command that repeats it says so" grep -q -- "--contract .p=fp32" "$folder/stdout"
+run run --kernel splitk@host:mma --case "$small" --contract 'flashmla p=fp16' --in-process
+check "without a worker, too" exits 1
+run run --kernel splitk@host:mma --case "$small" --contract flashmla
+check "one that is met passes" exits 0
+run run --kernel reference --case "$small" --contract p=int8
+check "a malformed contract exits 2" exits 2
 
 # ---- on a terminal -------------------------------------------------------------------------------------------------------------------------------
 if command -v script >/dev/null; then

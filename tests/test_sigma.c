@@ -254,6 +254,21 @@ Test(sigma, doubts) {
     test_problem_free(&made);
 }
 
+/* fp8 has eight mantissas: rounded once more, it has eight errors. */
+Test(sigma, coarse_operands_that_are_rounded_again_do_not_gate) {
+    const test_shape shape = {
+        .heads = 1, .q_len = {1}, .kv_len = {200}, .q_format = MLA_FP8, .kv_format = MLA_KV_FP8, .kv_std = 1, .seed = 7};
+    test_problem made = test_problem_make(&shape);
+    mla_contract contract = mla_contract_default();
+    cr_expect_eq(measure(&made.problem, &contract).doubts, 0);
+    contract.q_scaled = MLA_BF16;
+    cr_expect_eq(measure(&made.problem, &contract).doubts, MLA_CHI_REPEATED);
+    contract = mla_contract_default();
+    contract.kv_dequant = MLA_BF16;
+    cr_expect_eq(measure(&made.problem, &contract).doubts, MLA_CHI_REPEATED);
+    test_problem_free(&made);
+}
+
 /* All weights are 1: no rounding, nothing to doubt. */
 Test(sigma, flat_scores_gate_by_the_output_alone) {
     const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {60}, .seed = 5};
