@@ -221,9 +221,9 @@ static void choose_sums(mla_oracle_block *block, const mla_oracle_scratch *scrat
                                    [MLA_SUM_NUMERATOR] = true,     [MLA_SUM_TINY] = has_tiny_weights(block, scratch),
                                    [MLA_SUM_SQUARE] = true,        [MLA_SUM_ALIKE] = rounded,
                                    [MLA_SUM_NOISE_SQUARE] = noisy, [MLA_SUM_SPREAD] = block->sigma.q > 0};
-    int32_t next = 0;
+    block->made = 0;
     for (int sum = 0; sum < MLA_SUMS; sum++)
-        block->place[sum] = wanted[sum] ? next++ : -1;
+        block->place[sum] = wanted[sum] ? block->made++ : -1;
 }
 
 static void extend_range(const double *restrict v, double *restrict min, double *restrict max, double *restrict abs_sum) {
@@ -284,7 +284,7 @@ static void add_top(const mla_oracle_block *block, mla_oracle_scratch *scratch, 
 
 static void clear_sums(const mla_oracle_block *block, mla_oracle_scratch *scratch) {
     const size_t bytes = (size_t)block->heads * MLA_HEAD_DIM_V * sizeof(double);
-    memset(scratch->sums, 0, MLA_SUMS * bytes);
+    memset(scratch->sums, 0, (size_t)block->made * bytes);
     memset(scratch->top_value, 0, bytes);
     memset(scratch->top_square, 0, bytes);
     memset(scratch->abs_sum, 0, MLA_HEAD_DIM_V * sizeof(double));
@@ -319,6 +319,11 @@ static double sum_of(const mla_oracle_block *block, const mla_oracle_scratch *sc
     return block->place[sum] < 0 ? 0 : scratch->sums[row * MLA_HEAD_DIM_V + c];
 }
 
+/* Where l sums rounded weights, errors of tiny ones count by the distance of their v from O, which is at most |v| + |O|. */
+static double tiny_shift(const mla_oracle_block *block, const mla_oracle_row *row, double tiny, double out) {
+    return tiny + (block->bound.rowsum_of_rounded_p ? row->bound.tiny * fabs(out) : 0);
+}
+
 static double tiny_of(const mla_oracle_block *block, const mla_oracle_scratch *scratch, int32_t h, size_t c) {
     const double largest = fmax(fabs(scratch->min[c]), fabs(scratch->max[c]));
     return block->place[MLA_SUM_TINY] >= 0 ? sum_of(block, scratch, MLA_SUM_TINY, h, c) : scratch->rows[h].bound.tiny * largest;
@@ -336,7 +341,8 @@ static mla_element_sums element_sums(const mla_oracle_block *block, const mla_or
 mla_variance mla_oracle_block_variance(const mla_oracle_block *block, const mla_oracle_scratch *scratch, int32_t h, size_t c) {
     const size_t at = (size_t)h * MLA_HEAD_DIM_V + c;
     const mla_bound_row *bound = &scratch->rows[h].bound;
-    const mla_sigma_sums sums = {.out = sum_of(block, scratch, MLA_SUM_OUT, h, c),
+    const double out = sum_of(block, scratch, MLA_SUM_OUT, h, c);
+    const mla_sigma_sums sums = {.out = out,
                                  .square = sum_of(block, scratch, MLA_SUM_SQUARE, h, c),
                                  .square_value = sum_of(block, scratch, MLA_SUM_SQUARE_VALUE, h, c),
                                  .spread = sum_of(block, scratch, MLA_SUM_SPREAD, h, c),
@@ -344,7 +350,7 @@ mla_variance mla_oracle_block_variance(const mla_oracle_block *block, const mla_
                                  .noise_value = sum_of(block, scratch, MLA_SUM_NOISE_VALUE, h, c),
                                  .top_value = scratch->top_value[at],
                                  .top_square = scratch->top_square[at],
-                                 .tiny = tiny_of(block, scratch, h, c),
+                                 .tiny = tiny_shift(block, &scratch->rows[h], tiny_of(block, scratch, h, c), out),
                                  .underflow = bound->value_underflow * scratch->abs_sum[c] + bound->underflow,
                                  .q = (double)block->problem->sm_scale * scratch->q[(size_t)h * MLA_HEAD_DIM + c]};
     return mla_sigma_element(&block->sigma, &scratch->rows[h].sigma, &sums);

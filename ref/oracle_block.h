@@ -76,6 +76,7 @@ typedef struct mla_oracle_block {
     int64_t keys;
     mla_bound_model bound;
     mla_sigma_model sigma;
+    int32_t made;            /* sums that this block needs */
     int32_t place[MLA_SUMS]; /* of a sum among those made, in order; -1: not made */
 } mla_oracle_block;
 

@@ -120,6 +120,7 @@ mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax
     const double score = row.score_variance * model->score;
     moments by_p = {0}, by_p2 = {0};
     double repeated = 0;
+    int64_t tops = 0;
     for (int64_t j = 0; j < (int64_t)model->keys; j++) {
         const double p2 = p[j] * p[j], offset = softmax->max - x[j];
         row.p2 += p2;
@@ -128,6 +129,7 @@ mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax
             noise[j] = p2 * (score * x[j] * x[j] + (model->product > 0 ? model->product * noise[j] : 0));
             row.noise += noise[j];
         }
+        tops += mla_sigma_is_top(&row, p[j]);
         if (mla_sigma_rounds(model, &row, p[j])) {
             add_moment(&by_p, p[j], offset);
             add_moment(&by_p2, p2, offset);
@@ -144,7 +146,7 @@ mla_sigma_row mla_sigma_row_make(const mla_sigma_model *model, const mla_softmax
         row.doubts |= MLA_CHI_NARROW;
     if (unit2 > 0 && repeated > REPEATED * row.rounded_p2)
         row.doubts |= MLA_CHI_REPEATED;
-    if (model->operands_repeat)
+    if (model->operands_repeat || (model->p_unit > 0 && model->p_truncates && tops > 1)) /* a weight just below 1 loses a whole ulp */
         row.doubts |= MLA_CHI_REPEATED;
     return row;
 }

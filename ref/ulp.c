@@ -1,16 +1,20 @@
 #include "mla.h"
 
 #include <math.h>
+#include <string.h>
 
+/* Runs for every element: frexp and ldexp by the bits of a double. Subnormal doubles are below every format's range. */
 double mla_ulp(mla_format format, double r) {
     const mla_format_info *info = mla_format_get(format);
     if (!isfinite(r))
         return fabs(r);
-    int exponent;
-    (void)frexp(r, &exponent);
-    if (r == 0 || exponent - info->digits < info->min_exponent)
-        return ldexp(1, info->min_exponent);
-    return ldexp(1, exponent - info->digits);
+    uint64_t bits;
+    memcpy(&bits, &r, sizeof bits);
+    const int exponent = (int)(bits >> 52 & 0x7FF) - 1022 - info->digits; /* r = f 2^(exponent + digits), 1/2 <= f < 1 */
+    const uint64_t ulp_bits = (uint64_t)((exponent < info->min_exponent ? info->min_exponent : exponent) + 1023) << 52;
+    double ulp;
+    memcpy(&ulp, &ulp_bits, sizeof ulp);
+    return ulp;
 }
 
 /* Specials come before the formula, in this order (SLEEF's): both NaN, one NaN, an infinity. */

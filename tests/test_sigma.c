@@ -269,6 +269,17 @@ Test(sigma, coarse_operands_that_are_rounded_again_do_not_gate) {
     test_problem_free(&made);
 }
 
+/* Weights that are 1 but for exp2's own error: truncated, they lose a whole step. */
+Test(sigma, truncated_weights_next_to_one_do_not_gate) {
+    test_problem made = test_problem_hashed(60);
+    mla_contract contract = mla_contract_default();
+    memset(made.q, 0, MLA_HEAD_DIM * 2);
+    made.problem.out_format = MLA_FP16;
+    contract.p_rounding = MLA_RZ;
+    cr_expect_eq(measure(&made.problem, &contract).doubts & MLA_CHI_REPEATED, MLA_CHI_REPEATED);
+    test_problem_free(&made);
+}
+
 /* All weights are 1: no rounding, nothing to doubt. */
 Test(sigma, flat_scores_gate_by_the_output_alone) {
     const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {60}, .seed = 5};
