@@ -46,11 +46,12 @@ typedef struct mutants_run {
 /* ---- options -------------------------------------------------------------------------------------------------------------------------- */
 
 static mla_status set_tolerance(mla_tolerance *t, const char *text) {
-    char *middle, *end;
+    char *middle, *end = NULL;
     t->given = true;
     t->rtol = strtod(text, &middle);
     t->atol = *middle == ',' ? strtod(middle + 1, &end) : -1;
-    if (middle == text || t->atol < 0 || end == middle + 1 || *end || !(t->rtol >= 0 && isfinite(t->rtol) && isfinite(t->atol)))
+    const bool read = middle != text && end && end != middle + 1 && !*end;
+    if (!read || !(t->rtol >= 0 && t->atol >= 0 && isfinite(t->rtol) && isfinite(t->atol)))
         return mla_error(MLA_EINVAL, "--tolerance %s: expected RTOL,ATOL", text);
     return mla_ok();
 }
@@ -154,7 +155,7 @@ static mla_status add_row(mutants_run *r, const char *name, const char *what, bo
 static mla_status make_tables(mutants_run *r) {
     r->report.kernel = r->selection.subjects[0].spec;
     r->report.cases = &r->selection.cases;
-    r->report.rows = calloc((size_t)(1 + mla_num_mutants + r->num_plugins), sizeof *r->report.rows);
+    r->report.rows = calloc((size_t)mla_num_mutants + (size_t)r->num_plugins + 1, sizeof *r->report.rows);
     r->exams = calloc((size_t)r->selection.cases.count, sizeof *r->exams);
     return r->report.rows && r->exams ? mla_ok() : mla_error(MLA_ENOMEM, "no memory for %d plug-ins", r->num_plugins);
 }

@@ -17,6 +17,7 @@ const char *mla_killer_name(int bit) {
 mla_status mla_exam_truth(mla_exam *exam, const mla_contract *contract, const mla_truth **truth) {
     char *line = mla_contract_print(contract);
     int i = 0;
+    *truth = &exam->truths[0].truth;
     if (!line)
         return mla_error(MLA_ENOMEM, "no memory to print a contract");
     while (i < MLA_EXAM_TRUTHS && exam->truths[i].contract && strcmp(exam->truths[i].contract, line) != 0)
@@ -30,7 +31,8 @@ mla_status mla_exam_truth(mla_exam *exam, const mla_contract *contract, const ml
         exam->truths[i].contract = line;
     else
         free(line);
-    *truth = status.code == MLA_OK ? &exam->truths[i].truth : NULL;
+    if (status.code == MLA_OK)
+        *truth = &exam->truths[i].truth;
     return status;
 }
 

@@ -60,7 +60,8 @@ static int64_t first_difference(row_pair pair, const mla_output *output, const m
     for (int64_t r = 0; r < (int64_t)mla_q_len(p, pair.b) * p->heads; r++) {
         const uint8_t *x = (const uint8_t *)output->out + (size_t)(from + r) * row_bytes;
         const uint8_t *y = (const uint8_t *)other->out + (size_t)(to + r) * row_bytes;
-        if (memcmp(x, y, row_bytes) != 0 || memcmp(output->lse + from + r, other->lse + to + r, sizeof(float)) != 0)
+        const uint8_t *s = (const uint8_t *)(output->lse + from + r), *t = (const uint8_t *)(other->lse + to + r);
+        if (memcmp(x, y, row_bytes) != 0 || memcmp(s, t, sizeof(float)) != 0)
             return r;
     }
     return -1;

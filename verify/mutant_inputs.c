@@ -313,15 +313,18 @@ static mla_status list_tokens(const mla_mutant *m, mla_inputs *in) {
     const int64_t tokens = p->kv_indptr[p->batch];
     int64_t *slots = malloc((size_t)(2 * tokens + 2 * p->batch) * sizeof *slots), rows = 0;
     int32_t *indptr = calloc((size_t)p->batch + 1, sizeof *indptr);
-    mla_status status = slots && indptr ? mla_ok() : mla_error(MLA_ENOMEM, "no memory to list %lld tokens", (long long)tokens);
-    for (int32_t b = 0; b < p->batch && status.code == MLA_OK; b++) {
+    if (!slots || !indptr) {
+        free(slots);
+        free(indptr);
+        return mla_error(MLA_ENOMEM, "no memory to list %lld tokens", (long long)tokens);
+    }
+    for (int32_t b = 0; b < p->batch; b++) {
         mla_token_list list = {.slots = slots + rows};
         m->tokens(p, b, &list);
         rows += list.count;
         indptr[b + 1] = (int32_t)rows;
     }
-    if (status.code == MLA_OK && tokens > 0)
-        status = replace_kv(in, slots, rows);
+    mla_status status = tokens > 0 ? replace_kv(in, slots, rows) : mla_ok();
     if (status.code == MLA_OK)
         memcpy(in->kv_indptr.data, indptr, in->kv_indptr.bytes);
     free(slots);
