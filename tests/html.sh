@@ -34,6 +34,7 @@ check "the failure alone is open" counts '<tbody [^>]*class="open"' 1
 check "every measured result has its histogram" counts '<figure class="histogram">' 5
 check "its density" counts '<figure class="density">' 5
 check "and its map" counts '<figure class="map">' 5
+check "and its error along the KV, where its worst row has numbers" counts '<figure class="profile">' 4
 check "a name is text, not markup" counts '<i>wrong' 0
 open "#status=FAILED"
 check "a filter by status" counts '1 of 6 shown' 1

@@ -130,6 +130,34 @@ Test(pictures, are_drawn) {
     free(html);
 }
 
+/* Four blocks, the third missing; of its tokens one is too light to tell. 300 units are 4 positions, 37.8 the half height of the upper strip. */
+Test(pictures, the_profile_shows_what_is_missing) {
+    mla_kv_profile *p = &measure.pictures->profile;
+    char *html = mla_html_pictures(&measure);
+    cr_expect_eq(occurrences(html, "class=\"profile\""), 0, "there is none");
+    free(html);
+    *p = (mla_kv_profile){.place = {0, 1, 1, -1}, .blocks = 4, .tokens = 2, .explained = 0.9, .expected = 0.01};
+    for (int i = 0; i < 4; i++)
+        p->block[i] = (mla_kv_part){2 * i, 2 * i + 2, i == 2 ? -1 : 0.001, 0.01};
+    p->token[0] = (mla_kv_part){4, 5, -1, 0.01};
+    p->token[1] = (mla_kv_part){5, 6, -0.7, 0.9};
+    html = mla_html_pictures(&measure);
+    cr_expect_eq(occurrences(html, "class=\"profile\""), 1);
+    expect_contains(html, "<title>4 to 5: -1, deviation 0.01</title>");
+    expect_contains(html, "<title>4: -1, deviation 0.01</title>");
+    expect_contains(html, "<path class=\"l6\" d=\"M194.0 45.8h75.0v37.8h-75.0z\">");
+    cr_expect_eq(occurrences(html, "class=\"l6\" d=\"M"), 3, "the map's, and one in each strip");
+    expect_contains(html, "| seq 0 q 1 head 1 |");
+    expect_contains(html, "the blocks explain 90 % of the error, of noise 1 %");
+    free(html);
+    p->blocks = MLA_KV_BLOCKS + 1;
+    size_t bytes;
+    mla_result got = {.test = &test};
+    void *packed = mla_result_pack(&(mla_result){.measured = true, .measure = measure}, &bytes);
+    cr_expect_not(mla_result_unpack(packed, bytes, &got), "a profile of more blocks than it holds");
+    free(packed);
+}
+
 Test(pictures, not_asked_for_leave_the_histogram) {
     free(measure.pictures);
     measure.pictures = NULL;

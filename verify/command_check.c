@@ -8,6 +8,7 @@
 #include "chi.h"
 #include "contract_line.h"
 #include "golden.h"
+#include "kv_profile.h"
 #include "output_file.h"
 #include "report.h"
 #include "selection.h"
@@ -118,6 +119,8 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
     mla_status status = mla_slabs_visit(&golden->problem, &golden->contract, &progress, compare_slab, &c);
     if (status.code == MLA_OK)
         status = mla_chi_settle(&golden->problem, &golden->contract, &result->measure);
+    if (status.code == MLA_OK && o->html)
+        status = mla_kv_profile_make(&golden->problem, &golden->contract, &outputs->output, &result->measure);
     mla_progress_clear(&progress);
     result->verdict = mla_judge(&result->measure, &result->integrity);
     if (status.code == MLA_OK && result->verdict.status == MLA_FAILED)

@@ -73,11 +73,31 @@ typedef struct mla_chi {
 #define MLA_ERROR_OCTAVES 40
 #define MLA_ERROR_LOWEST (-16)
 
+/* Some keys of a row. Relative to the other keys, their weights reached the output 1 + excess times: 0 as they should, -1 not at all, 1 twice. */
+typedef struct mla_kv_part {
+    int64_t begin, end;       /* positions */
+    double excess, deviation; /* its standard deviation; above MLA_KV_VAGUE the keys weigh too little to tell */
+} mla_kv_part;
+
+#define MLA_KV_BLOCKS 65
+#define MLA_KV_TOKENS 256
+#define MLA_KV_VAGUE 0.5
+
+/* Error along the KV of one row: kv_profile.h. */
+typedef struct mla_kv_profile {
+    mla_place place;            /* of the row; column -1 */
+    int32_t blocks, tokens;     /* 0 blocks: there is no profile; 0 tokens: the blocks are tokens */
+    double explained, expected; /* share of the row's squared error that `block` explains, and that as many parts explain of mere noise */
+    mla_kv_part block[MLA_KV_BLOCKS];
+    mla_kv_part token[MLA_KV_TOKENS]; /* of the block whose excess stands out most */
+} mla_kv_profile;
+
 typedef struct mla_pictures {
     int64_t rows_per_band;                                 /* a band is that many rows, the last perhaps fewer */
     int32_t bands;                                         /* at most MLA_BANDS */
     double worst[MLA_BANDS][MLA_BLOCKS];                   /* largest |e| / B; infinity where an element is unwritten or an anomaly */
     int64_t density[MLA_ERROR_OCTAVES][MLA_SHARE_OCTAVES]; /* finite elements with A > 0, by ulp error and by |O| / A */
+    mla_kv_profile profile;                                /* mla_kv_profile_make's */
 } mla_pictures;
 
 typedef struct mla_measure {

@@ -1,4 +1,4 @@
-/* A query token's keys and some of its rows in fp64, and what each hypothesis predicts for a row. Internal to diagnose.c. */
+/* A query token's keys and some of its rows in fp64, and what each hypothesis predicts for a row. Internal to diagnose.c and kv_profile.c. */
 #ifndef MLA_DIAGNOSE_ROW_H
 #define MLA_DIAGNOSE_ROW_H
 

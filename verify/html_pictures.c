@@ -240,6 +240,131 @@ static void put_map(FILE *html, const mla_pictures *p) {
             p->rows_per_band > 1 ? "s" : "");
 }
 
+/* ---- error along the KV ------------------------------------------------------------------------------------------------------------------- */
+
+#define FAR 4 /* deviations */
+
+/* A row of bars around 0. */
+typedef struct strip {
+    const mla_kv_part *parts;
+    int count;
+    double top, height; /* of the picture */
+    double most;        /* the largest excess that fits */
+} strip;
+
+static bool is_known(const mla_kv_part *part) {
+    return part->deviation <= MLA_KV_VAGUE && isfinite(part->excess);
+}
+
+static bool is_far(const mla_kv_part *part) {
+    return is_known(part) && fabs(part->excess) > FAR * part->deviation;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* For all bars, and for two of the median's deviations. */
+static double largest_excess(const mla_kv_part *parts, int count) {
+    double deviations[MLA_KV_TOKENS], most = 0;
+    int known = 0;
+    for (int i = 0; i < count; i++)
+        if (is_known(&parts[i])) {
+            most = fmax(most, fabs(parts[i].excess));
+            deviations[known++] = parts[i].deviation;
+        }
+    qsort(deviations, (size_t)known, sizeof *deviations, compare_doubles);
+    return known > 0 ? fmax(most, 2 * deviations[known / 2]) : 1;
+}
+
+/* 1, 2 or 5 times a power of ten, and not below `most`. */
+static double round_up(double most) {
+    double step = 1e-9;
+    while (step * 10 <= most)
+        step *= 10;
+    return most <= step ? step : most <= 2 * step ? 2 * step : most <= 5 * step ? 5 * step : 10 * step;
+}
+
+static double strip_x(const strip *s, int64_t position) {
+    const int64_t first = s->parts[0].begin;
+    return LEFT + WIDTH * (double)(position - first) / (double)(s->parts[s->count - 1].end - first);
+}
+
+static double strip_y(const strip *s, double excess) {
+    return s->top + s->height / 2 * (1 - fmax(-1, fmin(1, excess / s->most)));
+}
+
+/* From low to high over the part's width. */
+static void put_part(FILE *html, const strip *s, const mla_kv_part *part, double low, double high) {
+    const double x = strip_x(s, part->begin), width = strip_x(s, part->end) - x, y = strip_y(s, high);
+    fprintf(html, "M%.1f %.1fh%.1fv%.1fh-%.1fz", x, y, width, strip_y(s, low) - y, width);
+}
+
+static void put_excess(FILE *html, const strip *s, const mla_kv_part *part) {
+    put_part(html, s, part, fmin(part->excess, 0), fmax(part->excess, 0));
+}
+
+static void put_far_part(FILE *html, const strip *s, const mla_kv_part *part) {
+    fputs("<path class=\"l6\" d=\"", html);
+    put_excess(html, s, part);
+    fprintf(html, "\"><title>%" PRId64, part->begin);
+    if (part->end > part->begin + 1)
+        fprintf(html, " to %" PRId64, part->end - 1);
+    fprintf(html, ": %.3g, deviation %.2g</title></path>", part->excess, part->deviation);
+}
+
+static void put_bands(FILE *html, const strip *s) {
+    fputs("<path class=\"l1\" d=\"", html);
+    for (int i = 0; i < s->count; i++)
+        if (is_known(&s->parts[i]))
+            put_part(html, s, &s->parts[i], -2 * s->parts[i].deviation, 2 * s->parts[i].deviation);
+    fputs("\"/>", html);
+}
+
+static void put_strip_axes(FILE *html, const strip *s) {
+    const int64_t first = s->parts[0].begin, end = s->parts[s->count - 1].end;
+    for (int i = -1; i <= 1; i++)
+        fprintf(html, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>", LEFT - 5, strip_y(s, i * s->most) + (i + 1) * 4,
+                i * s->most);
+    fprintf(html, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><rect class=\"frame\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\"/>", LEFT,
+            strip_y(s, 0), WIDTH, LEFT, s->top, WIDTH, s->height);
+    for (int i = 0; i <= 4; i++)
+        fprintf(html, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"middle\">%" PRId64 "</text>", LEFT + i * WIDTH / 4, s->top + s->height + 12,
+                first + (end - first) * i / 4);
+}
+
+static void put_strip(FILE *html, const mla_kv_part *parts, int count, double top, double height) {
+    const strip s = {parts, count, top, height, round_up(largest_excess(parts, count))};
+    put_bands(html, &s);
+    put_strip_axes(html, &s);
+    fputs("<path class=\"l4\" d=\"", html);
+    for (int i = 0; i < count; i++)
+        if (is_known(&parts[i]) && !is_far(&parts[i]))
+            put_excess(html, &s, &parts[i]);
+    fputs("\"/>", html);
+    for (int i = 0; i < count; i++)
+        if (is_far(&parts[i]))
+            put_far_part(html, &s, &parts[i]);
+}
+
+static void put_profile(FILE *html, const mla_kv_profile *p) {
+    const double height = p->tokens > 0 ? 0.42 * HEIGHT : HEIGHT;
+    begin_picture(html, "profile", "Error along the KV, in the row with the largest |e|/B");
+    put_strip(html, p->block, p->blocks, TOP, height);
+    if (p->tokens > 0)
+        put_strip(html, p->token, p->tokens, TOP + HEIGHT - height, height);
+    put_x_title(html, "position");
+    fprintf(html, "</svg><figcaption>excess weight in out by block%s | seq %d q %d head %d | -1: missing, 1: counted twice | ",
+            p->tokens > 0 ? "; below, one block&#39;s tokens" : "", p->place.sequence, p->place.q, p->place.head);
+    put_key(html, 1, "two deviations");
+    put_key(html, 6, "beyond four");
+    fprintf(html,
+            "none: too little weight to tell | the blocks explain %.3g %% of the error, of noise %.2g "
+            "%%</figcaption></figure>",
+            100 * p->explained, 100 * p->expected);
+}
+
 char *mla_html_pictures(const mla_measure *measure) {
     char *text = NULL;
     size_t bytes = 0;
@@ -251,6 +376,8 @@ char *mla_html_pictures(const mla_measure *measure) {
     if (measure->pictures && measure->pictures->bands > 0) {
         put_density(html, measure->pictures);
         put_map(html, measure->pictures);
+        if (measure->pictures->profile.blocks > 0)
+            put_profile(html, &measure->pictures->profile);
     }
     fputs("</div>", html);
     return mla_html_finish(html, &text, true);

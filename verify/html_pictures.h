@@ -5,8 +5,8 @@
 #include "compare.h"
 
 /*
- * The histogram of ulp errors, their density over |O| / A, and the map of |e| / B over bands of rows and blocks of 32 columns. The latter two need
- * measure->pictures. Allocated; free(). NULL: out of memory.
+ * The histogram of ulp errors, their density over |O| / A, the map of |e| / B over bands of rows and blocks of 32 columns, and the error
+ * along the KV of one row, where there is a profile. All but the first need measure->pictures. Allocated; free(). NULL: out of memory.
  */
 char *mla_html_pictures(const mla_measure *measure);
 

@@ -8,6 +8,7 @@
 #include "chi.h"
 #include "contract_line.h"
 #include "golden.h"
+#include "kv_profile.h"
 #include "slabs.h"
 #include "trial.h"
 #include "worker.h"
@@ -51,7 +52,8 @@ static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_m
     if (l->subject->pictures)
         TRY(mla_measure_add_pictures(measure, p));
     TRY(mla_slabs_visit(p, &contract, progress, compare_slab, &c));
-    return mla_chi_settle(p, &contract, measure);
+    TRY(mla_chi_settle(p, &contract, measure));
+    return l->subject->pictures ? mla_kv_profile_make(p, &contract, &l->trial.output, measure) : mla_ok();
 }
 
 static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_result *result) {

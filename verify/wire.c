@@ -138,7 +138,8 @@ static bool is_well_formed(const packed_result *p, size_t bytes, int32_t batch) 
 
 /* Bands are what rows are shared out to: a picture of others would be drawn outside itself. */
 static bool is_drawable(const mla_pictures *p) {
-    return p->bands >= 0 && p->bands <= MLA_BANDS && p->rows_per_band > 0;
+    return p->bands >= 0 && p->bands <= MLA_BANDS && p->rows_per_band > 0 && (uint32_t)p->profile.blocks <= MLA_KV_BLOCKS &&
+           (uint32_t)p->profile.tokens <= MLA_KV_TOKENS;
 }
 
 static bool unpack_arrays(const char *arrays, packed_result *packed) {
