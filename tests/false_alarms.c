@@ -18,7 +18,8 @@
 enum {
     KERNELS_PER_CASE = 4,
     LONG_KEYS = 768, /* a query token's, on average: of cases with more, one in LONG_SHARE is run */
-    LONG_SHARE = 16
+    LONG_SHARE = 16,
+    ROUND = 256 /* most cases between two looks at how many elements were graded */
 };
 
 typedef struct tally {
@@ -117,48 +118,80 @@ static bool is_long(const mla_case *test) {
     return keys > LONG_KEYS * tokens;
 }
 
-static mla_status run(int64_t elements, uint64_t seed, tally *families, tally *whole) {
-    for (uint64_t i = 0; whole->elements < elements; i++) {
-        mla_case_list list = {.count = 0};
-        mla_status status = mla_case_list_random(&list, 1, seed + i);
-        const bool skipped = status.code == MLA_OK && i % LONG_SHARE > 0 && is_long(&list.cases[0]);
-        if (status.code == MLA_OK && !skipped) {
-            tally here = {.runs = 0};
-            status = run_case(seed + i, &list.cases[0], &here);
-            tally *both[] = {&families[list.cases[0].input], whole};
-            for (int k = 0; k < 2; k++) {
-                tally *t = both[k];
-                *t = (tally){t->runs + here.runs,
-                             t->rows + here.rows,
-                             t->elements + here.elements,
-                             t->alarms + here.alarms,
-                             t->gating + here.gating,
-                             t->suspected + here.suspected,
-                             fmax(t->over_bound, here.over_bound),
-                             fmax(t->lse_over_bound, here.lse_over_bound),
-                             fmax(t->chi, here.chi),
-                             fmax(t->row_chi, here.row_chi),
-                             fmax(t->row_share, here.row_share)};
+/* Sums and maxima: the order of cases does not matter. */
+static void join(tally *to, const tally *from) {
+    *to = (tally){to->runs + from->runs,
+                  to->rows + from->rows,
+                  to->elements + from->elements,
+                  to->alarms + from->alarms,
+                  to->gating + from->gating,
+                  to->suspected + from->suspected,
+                  fmax(to->over_bound, from->over_bound),
+                  fmax(to->lse_over_bound, from->lse_over_bound),
+                  fmax(to->chi, from->chi),
+                  fmax(to->row_chi, from->row_chi),
+                  fmax(to->row_share, from->row_share)};
+}
+
+typedef struct report {
+    tally families[MLA_INPUT_COUNT], formats[MLA_KV_FORMAT_COUNT], whole;
+} report;
+
+/* The case of one seed; of long cases one in LONG_SHARE. */
+static mla_status run_seed(uint64_t seed, report *r) {
+    mla_case_list list = {.count = 0};
+    tally here = {.runs = 0};
+    TRY(mla_case_list_random(&list, 1, seed));
+    const mla_case *test = &list.cases[0];
+    mla_status status = mla_ok();
+    if (seed % LONG_SHARE == 0 || !is_long(test))
+        status = run_case(seed, test, &here);
+#pragma omp critical(tally)
+    {
+        join(&r->families[test->input], &here);
+        join(&r->formats[test->kv], &here);
+        join(&r->whole, &here);
+    }
+    mla_case_list_free(&list);
+    return status;
+}
+
+/* A thread a case: most are too small to share. Rounds are whole, so that the number of threads decides nothing. */
+static mla_status run(int64_t elements, uint64_t seed, report *r) {
+    const int64_t round = elements < ROUND ? elements : ROUND;
+    mla_status failed = mla_ok();
+    for (; r->whole.elements < elements && failed.code == MLA_OK; seed += (uint64_t)round) {
+#pragma omp parallel for schedule(dynamic)
+        for (int64_t i = 0; i < round; i++) {
+            const mla_status status = run_seed(seed + (uint64_t)i, r);
+            if (status.code != MLA_OK) {
+#pragma omp critical(failure)
+                failed = status;
             }
         }
-        mla_case_list_free(&list);
-        TRY(status);
     }
-    return mla_ok();
+    return failed;
+}
+
+static void print_heading(const char *what) {
+    printf("%-10s %7s %9s %13s %7s | %7s %7s | %9s %9s | %6s %6s %6s\n", what, "runs", "rows", "elements", "alarms", "|e|/B", "lse",
+           "gating", "> 1.15", "chi", "row", "/limit");
 }
 
 int main(int argc, char **argv) {
-    tally families[MLA_INPUT_COUNT] = {{0}}, whole = {0};
+    static report r;
     const int64_t elements = argc > 1 ? strtoll(argv[1], NULL, 10) : 1000000000;
-    const mla_status status = run(elements, argc > 2 ? strtoull(argv[2], NULL, 10) : 0, families, &whole);
+    const mla_status status = run(elements, argc > 2 ? strtoull(argv[2], NULL, 10) : 0, &r);
     if (status.code != MLA_OK) {
         fprintf(stderr, "false_alarms: %s\n", status.message);
         return 2;
     }
-    printf("%-10s %7s %9s %13s %7s | %7s %7s | %9s %9s | %6s %6s %6s\n", "family", "runs", "rows", "elements", "alarms", "|e|/B", "lse",
-           "gating", "> 1.15", "chi", "row", "/limit");
+    print_heading("family");
     for (int f = 0; f < MLA_INPUT_COUNT; f++)
-        print(mla_family_name((mla_family)f), &families[f]);
-    print("all", &whole);
-    return whole.alarms > 0;
+        print(mla_family_name((mla_family)f), &r.families[f]);
+    print_heading("KV");
+    for (int f = 0; f < MLA_KV_FORMAT_COUNT; f++)
+        print(mla_kv_format_get((mla_kv_format)f)->name, &r.formats[f]);
+    print("all", &r.whole);
+    return r.whole.alarms > 0;
 }
