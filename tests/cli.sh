@@ -314,6 +314,10 @@ run run --kernel splitk@host:mma --case "$small" --contract 'flashmla p=fp16' --
 check "without a worker, too" exits 1
 run run --kernel splitk@host:mma --case "$small" --contract flashmla
 check "one that is met passes" exits 0
+run run --kernel splitk@host:mma --case "$small" --contract 'p=fp8 p_scale=256 scores=bf16'
+check "one that is far too loose passes, and says so" says "times smaller than this contract explains"
+run run --kernel reference --case 'heads=2 kv_len=200 scale=40' --contract scores=bf16
+check "one that gates nothing says so" says "this contract gates nothing here"
 run run --kernel reference --case "$small" --contract p=int8
 check "a malformed contract exits 2" exits 2
 

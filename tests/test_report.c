@@ -89,6 +89,40 @@ Test(report_text, a_passing_case) {
     free(text);
 }
 
+/* Four rows, one of them empty: 3 * 512 elements that a bound may hold. */
+Test(report_text, a_contract_that_gates_nothing_is_named) {
+    mla_result r = passing();
+    r.measure.rows = 4;
+    r.measure.empty_rows = 1;
+    r.measure.out.total = 2048;
+    r.measure.loose_elements = 1536;
+    char *text = text_of(&r, (mla_text_style){0});
+    expect_contains(text, "this contract gates nothing here: every bound is above A, and an output of zeros would pass\n");
+    free(text);
+    r.measure.loose_elements = 512;
+    text = text_of(&r, (mla_text_style){0});
+    expect_contains(text, "gated by little: 25 % of the elements have a bound above A, so that 0 would pass\n");
+    expect_lacks(text, "gates nothing");
+    free(text);
+}
+
+/* chi^2 in steps of 2^-16: 0.01. */
+Test(report_text, errors_much_smaller_than_a_contract_that_was_asked_for) {
+    mla_result r = passing();
+    r.measure.chi = (mla_chi){.rows = 4, .square_sum = 2621};
+    char *text = text_of(&r, (mla_text_style){0});
+    expect_lacks(text, "smaller");
+    free(text);
+    r.contract = "p=fp8";
+    text = text_of(&r, (mla_text_style){0});
+    expect_contains(text, "errors are 10 times smaller than this contract explains: a tighter one would notice more\n");
+    free(text);
+    r.measure.chi.square_sum = 65536;
+    text = text_of(&r, (mla_text_style){0});
+    expect_lacks(text, "smaller");
+    free(text);
+}
+
 Test(report_text, a_failing_case_says_where_and_how_to_repeat_it) {
     mla_result r = failing();
     char *text = text_of(&r, (mla_text_style){0});
