@@ -4,15 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ref/try.h"
 #include "random.h"
-
-/* Runs a call that returns mla_status, and returns its status when it failed. */
-#define TRY(call)                                                                                                                          \
-    do {                                                                                                                                   \
-        const mla_status status_ = (call);                                                                                                 \
-        if (status_.code != MLA_OK)                                                                                                        \
-            return status_;                                                                                                                \
-    } while (0)
 
 static const char *const family_names[MLA_INPUT_COUNT] = {
     [MLA_INPUT_NORMAL] = "normal",       [MLA_INPUT_UNIFORM] = "uniform", [MLA_INPUT_RISING] = "rising", [MLA_INPUT_FALLING] = "falling",

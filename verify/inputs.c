@@ -4,15 +4,8 @@
 
 #include "inputs_family.h"
 #include "inputs_topk.h"
+#include "../ref/try.h"
 #include "random.h"
-
-/* Runs a call that returns mla_status, and returns its status when it failed. */
-#define TRY(call)                                                                                                                          \
-    do {                                                                                                                                   \
-        const mla_status status_ = (call);                                                                                                 \
-        if (status_.code != MLA_OK)                                                                                                        \
-            return status_;                                                                                                                \
-    } while (0)
 
 #define GARBAGE INT32_C(0x7FFFFFF0) /* in table entries nobody may read */
 #define TOKENS_A_STEP 64            /* a thread's step; sequences are looked up once a step */
