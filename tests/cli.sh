@@ -196,9 +196,10 @@ if ${CC:-cc} -std=c11 -O2 -DTRUNCATE_P -shared -fPIC -o "$truncating" "$source" 
     run drift diff "$nearest" "$nearest" --case "$drifting"
     check "the same bits exit 0" exits 0
     rm -f "$json"
-    run drift sweep --kernel "$truncating" --over kv_len --to 256 --csv "$json"
+    run drift sweep --kernel "$truncating" --over kv_len --to 256 --csv "$json" --html "$folder/sweep.html"
     check "a sweep exits 0" exits 0
-    check "its law is printed beside the theory's" says "and sigma, by theory, ~ kv_len^-"
+    check "its law is printed beside the theory's" says "sigma, by theory,    ~ kv_len^-"
+    check "its page is one" grep -q "</html>" "$folder/sweep.html"
     check "its CSV has a line a point" test "$(wc -l <"$json")" = 4
     rm -f "$json"
     for over in splits heads spread; do
@@ -218,6 +219,7 @@ refuse "a sequence beyond the batch" drift order --kernel reference --sequence 1
 refuse "a difference of one kernel" drift diff reference --json "$json"
 refuse "a sweep over nothing" drift sweep --kernel reference --json "$json"
 refuse "a sweep over an unknown thing" drift sweep --kernel reference --over time --json "$json"
+refuse "a sweep of two files to one standard output" drift sweep --kernel reference --over kv_len --csv - --html -
 refuse "a sweep over what its case has" drift sweep --kernel reference --over kv_len --case "$small" --json "$json"
 
 # ---- bad usage and bad input ---------------------------------------------------------------------------------------------------------------

@@ -50,4 +50,11 @@ open "#text=heads%3D1"
 check "with its cases in the table" counts '1 of 2 shown' 1
 check "a roofline of the device" counts '<figure class="roofline">' 1
 check "and a point for each case" counts '<circle class="dot cold"' 2
+
+run drift sweep --kernel reference --kernel "./<i>wrong&.so" --over kv_len --to 256 --case heads=2 --html page.html
+check "a sweep writes a page" exits 0
+open ""
+check "with two pictures a kernel" counts '<figure class="sweep">' 4
+check "a point for each value, and theory's" counts '<circle class="dot ' 24
+check "and text that is not markup" counts '<i>wrong' 0
 finish html

@@ -8,6 +8,7 @@
 #include "../verify/html_pictures.h"
 #include "../verify/report.h"
 #include "../verify/report_bench.h"
+#include "../verify/report_sweep.h"
 #include "../verify/wire.h"
 
 /* ---- a measure made by hand: 2 tokens of 2 heads, out 1 with bound 2^-8 and A 4 ----------------------------------------------------- */
@@ -262,6 +263,30 @@ Test(report_html, many_results_are_not_all_drawn) {
     cr_expect_eq(album.good, 100);
     cr_expect(album.pictures[199] && !album.pictures[200] && album.pictures[250] && !album.pictures[350]);
     mla_html_album_free(&album);
+}
+
+/* ---- drift sweep --------------------------------------------------------------------------------------------------------------------- */
+
+/* From 4 to 16, 520 units wide: 8 is in the middle. Errors are in the decade up to 0.1, 240 units high; 2 of [0, 3) is 160 up. The law is 0.1 at 4,
+ * 0.1 / 4 at 16: 0.602 decades down. */
+Test(sweep_html, points_and_laws_are_where_they_belong) {
+    cJSON *sweeps = cJSON_Parse("[{\"kernel\": \"a <kernel>\", \"case\": \"heads=5\", \"over\": \"kv_len\", \"points\": ["
+                                "{\"value\": 4, \"rms_error\": 0.01, \"rms_sigma\": 0.02, \"chi\": 2, \"max_err_over_bound\": 0.5},"
+                                "{\"value\": 8, \"rms_error\": 0.05, \"rms_sigma\": null, \"chi\": 1, \"max_err_over_bound\": 0.5},"
+                                "{\"value\": 16, \"rms_error\": 0.01, \"rms_sigma\": 0.02, \"chi\": 1, \"max_err_over_bound\": 0.5}],"
+                                "\"error_law\": {\"slope\": -1, \"standard_error\": 0.25, \"at_one\": 0.4},"
+                                "\"sigma_law\": {\"slope\": null, \"standard_error\": null, \"at_one\": null}}]");
+    char *page = mla_sweep_html(sweeps);
+    expect_contains(page, "a &lt;kernel&gt; heads=5");
+    cr_expect_eq(occurrences(page, "<figure class=\"sweep\">"), 2);
+    cr_expect_eq(occurrences(page, "<circle "), 3 + 2 + 3 + 3, "an error that is null is not drawn");
+    expect_contains(page, "cx=\"312.0\" cy=\"80.2\"><title>8: 0.05</title>");
+    expect_contains(page, "cx=\"52.0\" cy=\"88.0\"><title>4: 2</title>");
+    expect_contains(page, "<path class=\"roof\" d=\"M52 8.0L572 152.5\"/>");
+    expect_contains(page, "kv_len<sup>-1.000 &#177; 0.250</sup>");
+    cr_expect_eq(occurrences(page, "<path class=\"dash\""), 1, "chi's 1; sigma has no law");
+    free(page);
+    cJSON_Delete(sweeps);
 }
 
 /* ---- bench: bandwidth 10^10, 10^12 flop a second; 10 flop a byte at 50 GFLOP/s is below the slope's 100 --------------------------------- */

@@ -11,6 +11,7 @@
 #include "drift.h"
 #include "drift_launch.h"
 #include "output_file.h"
+#include "report_sweep.h"
 #include "slabs.h"
 
 static const mla_drift_help help = {
@@ -21,13 +22,16 @@ static const mla_drift_help help = {
     .own = "  --over WHAT      kv_len | splits (plan=fixed:N) | heads | spread (standard deviation of the scores)\n"
            "  --from N         first value (defaults: 64, 1, 1, 0.125); each next one is twice the last\n"
            "  --to N           last value (defaults: 4096, 32, 128, 8)\n"
-           "  --csv FILE       all figures of all points; '-' is standard output, and the text then goes to standard error\n",
-    .exits = "\n"
-             "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma\n"
-             "what rounding as declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is\n"
-             "rms ~ value^slope.\n"
-             "\n"
-             "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
+           "  --csv FILE       all figures of all points; '-' is standard output, and the text then goes to standard error\n"
+           "  --html FILE      the points and their laws drawn, as one page for a browser; '-' as for --csv\n",
+    .exits =
+        "\n"
+        "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma\n"
+        "what rounding as declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is\n"
+        "rms ~ value^slope +- the slope's standard error. The exponent of chi is that of the error less that of theory, and sharper than\n"
+        "either: error and sigma are of the same inputs.\n"
+        "\n"
+        "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
 
 #define MOST_POINTS 32
 
@@ -50,8 +54,8 @@ typedef struct point {
 typedef struct sweep_run {
     mla_selection selection;
     const axis *over;
-    double from, to; /* 0: the axis's own */
-    const char *csv;
+    double from, to;        /* 0: the axis's own */
+    const char *csv, *html; /* NULL: none */
     char *csv_text;
     size_t csv_size;
     FILE *csv_stream;
@@ -177,15 +181,29 @@ static mla_status measure_point(const sweep_run *r, FILE *text, const mla_subjec
 
 /* ---- the law --------------------------------------------------------------------------------------------------------------------------- */
 
+/* value^slope * at_one */
 typedef struct law {
     double slope, error; /* standard error of the slope; NAN below three points */
+    double at_one;
 } law;
 
+static double error_of(const point *p) {
+    return p->error;
+}
+
+static double sigma_of(const point *p) {
+    return p->sigma;
+}
+
+static double chi_of(const point *p) {
+    return p->chi;
+}
+
 /* Least squares in logarithms; points where either is not positive are left out. */
-static law fit(const point *points, int count, bool of_sigma) {
+static law fit(const point *points, int count, double (*number)(const point *)) {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
     for (int i = 0; i < count; i++) {
-        const double a = log(points[i].value), b = log(of_sigma ? points[i].sigma : points[i].error);
+        const double a = log(points[i].value), b = log(number(&points[i]));
         if (!isfinite(a) || !isfinite(b))
             continue;
         n++;
@@ -197,14 +215,13 @@ static law fit(const point *points, int count, bool of_sigma) {
     }
     const double sxx = xx - x * x / n, sxy = xy - x * y / n, syy = yy - y * y / n;
     if (!(n >= 2 && sxx > 0))
-        return (law){NAN, NAN};
+        return (law){NAN, NAN, NAN};
     const double slope = sxy / sxx, rest = syy - slope * sxy;
-    return (law){slope, n > 2 ? sqrt(fmax(rest, 0) / (n - 2) / sxx) : NAN};
+    return (law){slope, n > 2 ? sqrt(fmax(rest, 0) / (n - 2) / sxx) : NAN, exp((y - slope * x) / n)};
 }
 
-static void print_laws(FILE *text, const axis *over, const law *error, const law *sigma) {
-    fprintf(text, "    rms error ~ %s^%.3f +- %.3f, and sigma, by theory, ~ %s^%.3f +- %.3f\n", over->name, error->slope, error->error,
-            over->name, sigma->slope, sigma->error);
+static void print_law(FILE *text, const char *what, const axis *over, const law *l) {
+    fprintf(text, "        %-20s ~ %s^%+.3f +- %.3f\n", what, over->name, l->slope, l->error);
 }
 
 /* JSON has no NaN. */
@@ -219,6 +236,7 @@ static void add_law(cJSON *to, const char *name, const law *l) {
     cJSON *o = cJSON_AddObjectToObject(to, name);
     add_number(o, "slope", l->slope);
     add_number(o, "standard_error", l->error);
+    add_number(o, "at_one", l->at_one);
 }
 
 static void add_point(cJSON *points, const point *p) {
@@ -236,8 +254,10 @@ static void add_point(cJSON *points, const point *p) {
 }
 
 static void report_laws(const sweep_run *r, FILE *text, const mla_subject *subject, const char *base, const point *points, int count) {
-    const law error = fit(points, count, false), sigma = fit(points, count, true);
-    print_laws(text, r->over, &error, &sigma);
+    const law error = fit(points, count, error_of), sigma = fit(points, count, sigma_of), chi = fit(points, count, chi_of);
+    print_law(text, "rms error", r->over, &error);
+    print_law(text, "sigma, by theory,", r->over, &sigma);
+    print_law(text, "chi", r->over, &chi);
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "kernel", subject->spec);
     cJSON_AddStringToObject(o, "case", base);
@@ -247,13 +267,18 @@ static void report_laws(const sweep_run *r, FILE *text, const mla_subject *subje
         add_point(array, &points[i]);
     add_law(o, "error_law", &error);
     add_law(o, "sigma_law", &sigma);
+    add_law(o, "chi_law", &chi);
     cJSON_AddItemToArray(r->json, o);
 }
 
 /* ---- the command ----------------------------------------------------------------------------------------------------------------------- */
 
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
 static FILE *text_of(const sweep_run *r) {
-    return r->csv && strcmp(r->csv, "-") == 0 ? stderr : mla_selection_text(&r->selection);
+    return is_stdout(r->csv) || is_stdout(r->html) ? stderr : mla_selection_text(&r->selection);
 }
 
 static mla_status sweep(const sweep_run *r, const mla_subject *subject, const char *base) {
@@ -281,6 +306,21 @@ static mla_status write_csv(sweep_run *r) {
     return status;
 }
 
+static mla_status write_html(const sweep_run *r) {
+    char *page = r->html ? mla_sweep_html(r->json) : NULL;
+    mla_status status = mla_ok();
+    if (r->html)
+        status = page ? mla_output_file_write(r->html, page, strlen(page)) : mla_error(MLA_ENOMEM, "no memory for the page");
+    free(page);
+    return status;
+}
+
+/* Frees the JSON. */
+static mla_status write_files(sweep_run *r) {
+    const mla_status csv = write_csv(r), html = write_html(r), json = mla_drift_write_json(r->selection.json, r->json);
+    return csv.code != MLA_OK ? csv : html.code != MLA_OK ? html : json;
+}
+
 static mla_exit run_all(sweep_run *r) {
     const mla_selection *s = &r->selection;
     r->json = cJSON_CreateArray();
@@ -296,9 +336,7 @@ static mla_exit run_all(sweep_run *r) {
             mla_drift_count(text_of(r), &s->subjects[k], &s->cases.cases[i], &status, &r->ran, &r->failed);
             free(base);
         }
-    mla_status written = write_csv(r);
-    const mla_status json_written = mla_drift_write_json(s->json, r->json);
-    written = written.code == MLA_OK ? json_written : written;
+    const mla_status written = write_files(r);
     return written.code == MLA_OK ? mla_drift_exit(r->ran, r->failed) : mla_usage_error("%s", written.message);
 }
 
@@ -306,6 +344,8 @@ static mla_exit run_all(sweep_run *r) {
 static mla_status check_sweep(sweep_run *r) {
     if (!r->over)
         return mla_error(MLA_EINVAL, "--over is missing: kv_len, splits, heads or spread");
+    if (is_stdout(r->csv) + is_stdout(r->html) + is_stdout(r->selection.json) > 1)
+        return mla_error(MLA_EINVAL, "more than one of --json, --csv and --html is '-': there is one standard output");
     r->from = r->from > 0 ? r->from : r->over->from;
     r->to = r->to > 0 ? r->to : r->over->to;
     if (!(r->from <= r->to))
@@ -348,6 +388,9 @@ static mla_status set_option(void *context, int option, const char *value) {
         return set_number("--from", value, &r->from);
     case 'T':
         return set_number("--to", value, &r->to);
+    case 'H':
+        r->html = value;
+        return mla_output_file_check(value);
     default:
         r->csv = value;
         return mla_output_file_check(value);
@@ -358,9 +401,10 @@ mla_exit mla_drift_sweep(int argc, char **argv) {
     static const struct option options[] = {{"over", required_argument, NULL, 'O'},
                                             {"from", required_argument, NULL, 'F'},
                                             {"to", required_argument, NULL, 'T'},
-                                            {"csv", required_argument, NULL, 'C'}};
+                                            {"csv", required_argument, NULL, 'C'},
+                                            {"html", required_argument, NULL, 'H'}};
     sweep_run r = {.selection.default_case = ""};
-    const mla_own_options own = {.list = options, .count = 4, .set = set_option, .context = &r};
+    const mla_own_options own = {.list = options, .count = 5, .set = set_option, .context = &r};
     mla_exit code;
     if (mla_drift_begin(&r.selection, argc, argv, &own, &help, &code)) {
         const mla_status status = check_sweep(&r);
