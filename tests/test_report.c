@@ -402,6 +402,23 @@ Test(output_file, a_pipe_is_written_and_stays_a_pipe) {
     cr_expect(S_ISFIFO(info.st_mode));
 }
 
+Test(output_file, a_folder_is_made_once) {
+    char *missing = NULL, *inside = NULL;
+    struct stat info;
+    cr_assert_geq(asprintf(&missing, "%s/missing", folder), 0);
+    cr_assert_geq(asprintf(&inside, "%s/file/folder", folder), 0);
+    cr_expect_eq(mla_output_folder_make("--out", missing).code, MLA_OK);
+    cr_expect(stat(missing, &info) == 0 && S_ISDIR(info.st_mode));
+    cr_expect_eq(mla_output_folder_make("--out", missing).code, MLA_OK, "it is there already");
+    rmdir(missing);
+    cr_expect_eq(mla_output_file_write(missing, "x", 1).code, MLA_OK);
+    cr_expect_eq(mla_output_folder_make("--out", missing).code, MLA_EINVAL, "a file");
+    cr_expect_eq(mla_output_folder_make("--out", inside).code, MLA_EIO, "its parent is not made");
+    remove(missing);
+    free(missing);
+    free(inside);
+}
+
 Test(output_file, what_cannot_be_written_is_said) {
     cr_expect_eq(mla_output_file_check("").code, MLA_EINVAL);
     cr_expect_eq(mla_output_file_check(folder).code, MLA_EINVAL);

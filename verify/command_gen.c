@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "../ref/try.h"
 #include "golden.h"
+#include "output_file.h"
 #include "selection.h"
 
 static const char help[] =
@@ -30,22 +31,13 @@ typedef struct gen_options {
     bool resume;
 } gen_options;
 
-static mla_status set_folder(gen_options *o, const char *folder) {
-    struct stat info;
-    if (o->folder)
-        return mla_error(MLA_EINVAL, "--out given twice");
-    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
-        return mla_error(MLA_EINVAL, "--out %.150s: there is no such folder", folder);
-    o->folder = folder;
-    return mla_ok();
-}
-
 static mla_status set_option(gen_options *o, int letter, const char *value) {
     if (letter == 'o')
-        return set_folder(o, value);
-    if (letter != 'u')
+        o->folder = value;
+    else if (letter == 'u')
+        o->resume = true;
+    else
         return mla_selection_set(&o->selection, letter, value);
-    o->resume = true;
     return mla_ok();
 }
 
@@ -54,7 +46,8 @@ static mla_status check_options(gen_options *o, int argc, char **argv) {
         return mla_error(MLA_EINVAL, "unexpected argument: %s", argv[optind]);
     if (!o->folder)
         return mla_error(MLA_EINVAL, "no folder: give --out");
-    return mla_selection_draw(&o->selection);
+    TRY(mla_selection_draw(&o->selection));
+    return mla_output_folder_make("--out", o->folder);
 }
 
 static mla_exit parse(gen_options *o, int argc, char **argv) {

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "../ref/try.h"
 #include "contract_line.h"
@@ -139,14 +138,6 @@ static mla_exit run(const run_options *o) {
 
 /* ---- options ------------------------------------------------------------------------------------------------------------------------- */
 
-static mla_status set_folder(const char *option, const char *folder, const char **kept) {
-    struct stat info;
-    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
-        return mla_error(MLA_EINVAL, "%s %.150s: there is no such folder", option, folder);
-    *kept = folder;
-    return mla_ok();
-}
-
 static mla_status set_timeout(run_options *o, const char *text) {
     uint64_t seconds = 0;
     TRY(mla_option_unsigned("--timeout", text, 0, MOST_SECONDS, &seconds));
@@ -177,9 +168,11 @@ static mla_status set_option(void *context, int option, const char *value) {
     case 'C':
         return set_contract(o, value);
     case 'o':
-        return set_folder("--save-outputs", value, &o->outputs);
+        o->outputs = value;
+        return mla_ok();
     case 'F':
-        return set_folder("--save-failing", value, &o->failing);
+        o->failing = value;
+        return mla_ok();
     case 'm':
         o->shrink = true;
         return mla_ok();
@@ -220,6 +213,8 @@ static mla_status finish_options(run_options *o) {
     TRY(name_file(o, "--resume", o->resume, &o->journal_path));
     TRY(name_file(o, "--junit", o->junit, &o->junit_path));
     TRY(name_file(o, "--html", o->html, &o->html_path));
+    if (o->outputs || o->failing)
+        TRY(mla_output_folder_make(o->outputs ? "--save-outputs" : "--save-failing", o->outputs ? o->outputs : o->failing));
     s->json = o->json_path;
     for (int k = 0; k < s->num_subjects; k++) {
         s->subjects[k].contract = o->contract;

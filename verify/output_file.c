@@ -33,6 +33,17 @@ mla_status mla_output_file_check(const char *path) {
     return writable ? mla_ok() : mla_error(MLA_EIO, "cannot write %s: %s", path, strerror(reason));
 }
 
+mla_status mla_output_folder_make(const char *name, const char *path) {
+    struct stat info;
+    if (mkdir(path, 0777) == 0)
+        return mla_ok();
+    if (errno != EEXIST)
+        return mla_error(MLA_EIO, "%s %s: cannot make this folder: %s", name, path, strerror(errno));
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return mla_error(MLA_EINVAL, "%s %s: not a folder", name, path);
+    return access(path, W_OK | X_OK) == 0 ? mla_ok() : mla_error(MLA_EIO, "%s %s: cannot write there: %s", name, path, strerror(errno));
+}
+
 static bool write_all(int fd, const char *text, size_t bytes) {
     while (bytes > 0) {
         ssize_t written = write(fd, text, bytes);
