@@ -67,8 +67,8 @@ static void begin_figure(FILE *html, const char *title) {
 
 static void put_y_axis(FILE *html, const plane *p) {
     const double step = fmax(1, ceil((p->top - p->bottom) / 10));
-    for (double y = p->bottom; y <= p->top; y += step) {
-        const double value = p->logarithmic ? pow(10, y) : y;
+    for (int i = 0; p->bottom + i * step <= p->top; i++) {
+        const double y = p->bottom + i * step, value = p->logarithmic ? pow(10, y) : y;
         fprintf(html, "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>", LEFT,
                 y_of(p, value), WIDTH, LEFT - 5, y_of(p, value) + 4, value);
     }
