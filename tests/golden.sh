@@ -67,6 +67,20 @@ check "so does another's" exits 0
 check "the JSON report parses" json_parses "$folder/r.json"
 run check "$truth" "$truth"
 check "the truth itself passes, as fp32" says "PASSED  heads=2 kv_len=40,9 out=fp32 seed=3"
+run drift diff "$ours" "${truth%.safetensors}.reference.safetensors" --golden "$truth" --json "$folder/diff.json"
+check "two results of different bits are told apart" exits 1
+check "and the farther one is named" says "$ours is farther"
+check "in JSON too" json_parses "$folder/diff.json"
+run drift diff "$ours" splitk@host:mma --golden "$truth"
+check "a result has the bits of its kernel" exits 0
+run drift diff "$truth" --kernel reference --golden "$truth"
+check "a kernel writes the type of the file beside it" says "$truth and reference  heads=2 kv_len=40,9 out=fp32 seed=3"
+run drift diff "$ours" "$ours"
+check "a difference of results without their inputs is refused" exits 2
+run drift diff "$ours" "$truth" --golden "$truth"
+check "a difference of two types is refused" exits 2
+run drift diff "$ours" "$ours" --golden "$truth" --case heads=2
+check "a difference in two cases is refused" exits 2
 bad=$folder/bad.safetensors
 cp "$ours" "$bad"
 end=$(stat -c %s "$bad")

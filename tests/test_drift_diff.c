@@ -101,3 +101,12 @@ Test(drift_diff, does_not_average_nan_in) {
     cr_expect(d->square[0] == 0 && d->square[1] == 0);
     finish(&t);
 }
+
+Test(drift_diff, compares_no_lse_where_one_has_none) {
+    two_outputs t = make();
+    float *lse = t.b.lse;
+    t.b.lse = NULL;
+    cr_expect_eq(difference_of(&t)->lse.total, 0);
+    t.b.lse = lse;
+    finish(&t);
+}

@@ -14,7 +14,8 @@ static const struct {
     {"stages", "drift stages", "the rounding that each part of a kernel's error comes from", mla_drift_stages},
     {"order", "drift order", "splits, tile and order of summation of any kernel, found from outside", mla_drift_order},
     {"sweep", "drift sweep", "the error as kv_len, splits, heads or the spread of the scores grow", mla_drift_sweep},
-    {"diff", "drift diff", "two kernels on the same inputs: which bits differ, and who is farther from the truth", mla_drift_diff},
+    {"diff", "drift diff", "two kernels or results on the same inputs: which bits differ, and who is farther from the truth",
+     mla_drift_diff},
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 

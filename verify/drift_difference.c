@@ -110,7 +110,8 @@ static void add_row(const mla_problem *problem, const mla_truth *truth, int64_t 
         }
         add_element(problem, &p, d);
     }
-    add_lse(problem, outputs[0].lse[row], outputs[1].lse[row], d);
+    if (outputs[0].lse && outputs[1].lse)
+        add_lse(problem, outputs[0].lse[row], outputs[1].lse[row], d);
 }
 
 void mla_difference_add(const mla_problem *problem, const mla_truth *truth, const mla_output *a, const mla_output *b, mla_difference *d) {

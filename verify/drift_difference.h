@@ -29,7 +29,7 @@ typedef struct mla_difference {
 /* Zeroes, and allocates; free with mla_difference_free. */
 mla_status mla_difference_init(mla_difference *difference, const mla_problem *problem) MLA_CHECKED;
 void mla_difference_free(mla_difference *difference);
-/* Adds the rows of `truth`; slabs come in order. Both outputs hold all rows. */
+/* Adds the rows of `truth`; slabs come in order. Both outputs hold all rows; where an lse is NULL, none is compared. */
 void mla_difference_add(const mla_problem *problem, const mla_truth *truth, const mla_output *a, const mla_output *b,
                         mla_difference *difference);
 

@@ -109,7 +109,7 @@ mla_status mla_selection_draw(mla_selection *s) {
 static mla_status check(mla_selection *s, int argc, char **argv) {
     if (optind < argc)
         return mla_error(MLA_EINVAL, "unexpected argument: %s", argv[optind]);
-    if (s->num_subjects == 0)
+    if (s->num_subjects == 0 && !s->kernels_optional)
         return mla_error(MLA_EINVAL, "no kernel: give --kernel");
     return mla_selection_draw(s);
 }

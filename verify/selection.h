@@ -18,6 +18,7 @@ typedef struct mla_selection {
     const char *json;                  /* NULL: none */
     const mla_worker_options *workers; /* NULL: kernels are opened in this process */
     const char *default_case;          /* the case when none is given; NULL: there must be one */
+    bool kernels_optional;             /* there need be no --kernel */
 } mla_selection;
 
 /* Options that a command has beside those of the selection. `letters` are none of kcfrsjqh. */
@@ -38,7 +39,7 @@ mla_status mla_selection_set(mla_selection *selection, int letter, const char *v
 /* After the last option: draws the random cases. There must be a case, unless there is a default. */
 mla_status mla_selection_draw(mla_selection *selection) MLA_CHECKED;
 
-/* Reads argv into a selection that is zeroed but for `workers` and `default_case`; `own` may be NULL. Reports an error itself, as MLA_EXIT_USAGE; stops at --help. */
+/* Reads argv into a selection that is zeroed but for `workers`, `default_case` and `kernels_optional`; `own` may be NULL. Reports an error itself, as MLA_EXIT_USAGE; stops at --help. */
 mla_exit mla_selection_parse(mla_selection *selection, int argc, char **argv, const mla_own_options *own);
 /* A kernel that exists but cannot run here stays closed: its cases are skipped. Reports an error itself, as MLA_EXIT_USAGE. */
 mla_exit mla_selection_open(mla_selection *selection);
