@@ -252,7 +252,7 @@ refuse "a JSON file in a missing folder" run --kernel reference --case "$small" 
 refuse "two reports on standard output" run --kernel reference --case "$small" --json - --junit -
 refuse "a JUnit file in a missing folder" run --kernel reference --case "$small" --junit "$folder/none/r.xml"
 refuse "outputs to two folders" run --kernel reference --case "$small" --save-outputs "$folder" --save-failing "$folder"
-refuse "failing cases in a missing folder" run --kernel reference --case "$small" --save-failing "$folder/none"
+refuse "failing cases in a folder of a missing one" run --kernel reference --case "$small" --save-failing "$folder/none/in"
 refuse "a time limit that is no number" run --kernel reference --case "$small" --timeout soon
 refuse "a folder as JSON file" run --kernel reference --case "$small" --json "$folder/out"
 refuse "an unknown kernel in info" info --kernel nosuchkernel

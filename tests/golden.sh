@@ -4,7 +4,7 @@ set -uo pipefail
 . "$(dirname "$0")/support_checks.sh"
 golden=$root/data/golden
 made=$folder/made
-mkdir "$made" "$folder/threads" "$folder/core" "$folder/large"
+mkdir "$folder/large"
 
 same_files() { (cd "$1" && for f in *.safetensors; do cmp "$f" "$2/$f" || exit 1; done); }
 # bytes OFFSET FILE HEX...: overwrites bytes of a file
@@ -96,9 +96,9 @@ check "a contract that promises more is held to it" exits 1
 rm -f "$folder"/out/*
 refuse "gen without a folder" gen --case "$case"
 refuse "gen without a case" gen --out "$folder/out"
-refuse "gen into a missing folder" gen --case "$case" --out "$folder/none"
+refuse "gen into a folder of a missing one" gen --case "$case" --out "$folder/none/in"
 refuse "gen with a kernel" gen --case "$case" --out "$folder/out" --kernel reference
-refuse "saved outputs in a missing folder" run --kernel reference --case "$case" --save-outputs "$folder/none"
+refuse "saved outputs in a folder of a missing one" run --kernel reference --case "$case" --save-outputs "$folder/none/in"
 truth=$made/$one
 ours=$truth
 refuse "check of one file" check "$truth"
