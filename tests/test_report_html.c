@@ -218,15 +218,17 @@ Test(report_html, needs_no_other_file) {
 }
 
 Test(report_html, numbers_are_those_of_the_measure) {
-    const mla_result r = failing();
+    mla_result r = failing();
+    r.measure.chi = (mla_chi){.rows = 4, .square_sum = INT64_C(9) << 16}; /* in units of 2^-16: chi = sqrt(9 / 4) */
     char *page = page_of(&r, 1), cell[100];
-    const double values[] = {measure.max_err_over_bound, measure.max_ulp, measure.max_cond_ulp};
-    for (int i = 0; i < 3; i++) {
+    const double values[] = {1.5, measure.max_err_over_bound, measure.max_ulp, measure.max_cond_ulp};
+    for (int i = 0; i < 4; i++) {
         snprintf(cell, sizeof cell, "<td class=\"n\" data-v=\"%.17g\">", values[i]);
         expect_contains(page, cell);
     }
     cr_expect_eq(measure.max_err_over_bound, 2);
     cr_expect_eq(measure.max_cond_ulp, 0.25);
+    expect_contains(page, "<li><i>worst chi</i> 1.50</li>");
     expect_contains(page, "<dt>elements</dt><dd>2048</dd>");
     expect_contains(page, "<dt>never written</dt><dd>1</dd>");
     expect_contains(page, "<dt>outside the bound</dt><dd>1</dd>");

@@ -104,6 +104,7 @@ static void put_facts(FILE *html, const cJSON *result) {
 /* ---- cases -------------------------------------------------------------------------------------------------------------------------------- */
 
 static const mla_html_column columns[] = {
+    {"chi", "size of the errors, over the size that the contract explains", "chi", "%.2f"},
     {"|e|/B", "largest error as a share of its bound", "max_err_over_bound", "%.3g"},
     {"max ulp", "units in the last place of the result", "max_ulp", "%.5g"},
     {"cond_ulp", "units in the last place of A, the sum of the terms' magnitudes", "max_cond_ulp", "%.3g"},
@@ -146,6 +147,8 @@ static void put_summary(FILE *html, const mla_summary *s) {
     put_total(html, s->timeout, "timeout", "bad");
     put_total(html, s->error, "error", "bad");
     put_total(html, s->skipped, "skipped", "skip");
+    if (s->max_chi > 0)
+        fprintf(html, "<li><i>worst chi</i> %.2f</li>", s->max_chi);
     if (!none)
         fprintf(
             html,
