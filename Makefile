@@ -52,10 +52,10 @@ LINK := $(if $(HAVE_BOOST),$(CXX),$(CC)) -fopenmp -rdynamic $(SANITIZE) $(LDFLAG
 HOST_ENGINES := cdna3 cdna4 mma
 REF_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard ref/*.c))
 GPU_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out gpu/example_%.c,$(wildcard gpu/*.c))) $(B)/gpu/device_images.o
-HOST_OBJ := $(if $(HAVE_BOOST),$(patsubst %.cpp,$(B)/%.o,$(wildcard gpu/*.cpp)) $(HOST_ENGINES:%=$(B)/gpu/kernels_%.o))
+HOST_OBJ := $(if $(HAVE_BOOST),$(patsubst %.cpp,$(B)/%.o,$(wildcard gpu/*.cpp)) $(HOST_ENGINES:%=$(B)/gpu/kernels_%.o) $(B)/gpu/bmm_on_host.o)
 VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard verify/*.c))) $(B)/verify/report_html_files.o
 SUITE_OBJ := $(REF_OBJ) $(GPU_OBJ) $(HOST_OBJ) $(VERIFY_OBJ)
-DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/mla_gpu.h ref/mla.h)
+DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/visible_keys.h gpu/bmm_args.h gpu/mla_gpu.h ref/mla.h)
 AMD_IMAGES := $(if $(AMD_CLANG),$(AMD_ARCHS:%=$(ROOT)/gpu/%.co))
 NVIDIA_IMAGES := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin $(if $(filter 90,$(NVIDIA_ARCHS)),$(ROOT)/gpu/hopper.fatbin))
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support_*.c))
@@ -83,6 +83,7 @@ found:
 
 # ---- the main job and the tests -----------------------------------------------------------------------------------------------------------
 RUN := OMP_WAIT_POLICY=passive $(B)/mla-verify run
+HOST_KERNELS := $(HOST_ENGINES:%=--kernel splitk@host:%) --kernel bmm@host
 GATE_CASES := --cases data/smoke.cases --cases data/ragged.cases
 TEST_CASES := $(patsubst %,--cases data/%.cases,edges formats paging masks reports)
 
@@ -91,10 +92,10 @@ verify: all ## the main job: the split-K kernel against the oracle, on the host 
 	@tests/run_on_gpu.sh $(B)/mla-verify $(GATE_CASES)
 
 check: all unit ## unit tests and the smoke cases: under a minute
-	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
+	$(RUN) --quiet --kernel reference $(HOST_KERNELS) --cases data/smoke.cases
 
 test: all unit cli ## everything
-	$(RUN) --quiet --kernel reference $(HOST_ENGINES:%=--kernel splitk@host:%) $(GATE_CASES) $(TEST_CASES)
+	$(RUN) --quiet --kernel reference $(HOST_KERNELS) $(GATE_CASES) $(TEST_CASES)
 	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --quiet --kernel $(if $(HAVE_BOOST),splitk@host:cdna3,reference) --case 'kv_len=256,65,0 input=uniform plan=fixed:3 seed=1'
 
 unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
@@ -117,7 +118,7 @@ ubsan: ## the same under UBSan alone
 sanitized: unit smoke
 
 smoke: all
-	$(RUN) --quiet $(HOST_ENGINES:%=--kernel splitk@host:%) --cases data/smoke.cases
+	$(RUN) --quiet $(HOST_KERNELS) --cases data/smoke.cases
 
 false-alarms: $(B)/tests/false_alarms ## how many right kernels, simulated, does the verifier fail? A background job of minutes to hours
 	nice -n 19 $< $(ELEMENTS)
@@ -195,6 +196,10 @@ $(B)/%.o: %.cpp
 $(B)/gpu/kernels_%.o: gpu/kernels.hip
 	$(BEGIN)
 	$(Q)$(CXX) $(CXXFLAGS_ALL) $(OPT:-O3=-O2) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -c -o $@ $<
+
+$(B)/gpu/bmm_on_host.o: gpu/bmm.hip
+	$(BEGIN)
+	$(Q)$(CXX) $(CXXFLAGS_ALL) -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_CDNA3 -c -o $@ $<
 
 $(B)/verify/report_html_files.o: verify/report_html_files.S verify/report_html.css verify/report_html.js
 	$(BEGIN)

@@ -1,5 +1,6 @@
 /* The second pass: merges the partial results of a group's splits, and writes the rows that nobody else writes. A block is a row. */
 #include "engine.h"
+#include "splitk_args.h"
 #include "splitk_finish.h"
 
 MLA_DEVICE_BEGIN

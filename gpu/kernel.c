@@ -1,4 +1,5 @@
-/* Kernels by name: reference, oracle, splitk@MACHINE, or the path of a plug-in. */
+/* Kernels by name: reference, oracle, splitk@MACHINE, bmm@MACHINE, or the path of a plug-in. */
+#include "bmm.h"
 #include "oracle_kernel.h"
 #include "plugin.h"
 #include "splitk.h"
@@ -9,8 +10,8 @@
 
 /* How the kernel behind a handle is given back. */
 typedef struct opened {
-    void *library;      /* plug-in */
-    mla_kernel *splitk; /* ours */
+    void *library;            /* plug-in */
+    mla_kernel *splitk, *bmm; /* ours */
 } opened;
 
 static int reference_run(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size) {
@@ -78,6 +79,21 @@ static mla_status open_splitk(const char *spec, opened *state, mla_kernel_handle
     return status;
 }
 
+/* bmm's kernels are compiled once for the host, beside cdna3's; on NVIDIA with mma's. */
+static mla_status open_bmm(const char *spec, opened *state, mla_kernel_handle *handle) {
+    static const char *const own[] = {"own", NULL}, *const none[] = {NULL};
+    const char *machine = strchr(spec, '@') + 1, *products = NULL;
+    const bool nvidia = is_machine(machine, "nvidia", own, &products), amd = !nvidia && is_machine(machine, "amd", own, &products);
+    mla_launcher *launcher = NULL;
+    if (!nvidia && !amd && !is_machine(machine, "host", none, &products))
+        return mla_error(MLA_EINVAL, "no machine '%s': bmm runs @host, @nvidia[:own] or @amd[:own]", machine);
+    mla_status status = open_launcher(nvidia ? "nvidia:mma" : amd ? "amd" : "host:cdna3", &handle->device, &launcher);
+    if (status.code == MLA_OK)
+        status = mla_bmm_open(launcher, spec, products != NULL, &state->bmm);
+    handle->kernel = state->bmm;
+    return status;
+}
+
 static mla_status open_spec(const char *spec, opened *state, mla_kernel_handle *handle) {
     if (strchr(spec, '/'))
         return open_plugin(spec, state, handle);
@@ -89,10 +105,12 @@ static mla_status open_spec(const char *spec, opened *state, mla_kernel_handle *
     }
     if (!strncmp(spec, "splitk@", 7))
         return open_splitk(spec, state, handle);
+    if (!strncmp(spec, "bmm@", 4))
+        return open_bmm(spec, state, handle);
     return mla_error(
         MLA_EINVAL,
-        "no kernel '%s': reference, oracle, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia[:mma|:hopper], splitk@amd, or a plug-in's path "
-        "(it contains a '/')",
+        "no kernel '%s': reference, oracle, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia[:mma|:hopper], splitk@amd, bmm@host, "
+        "bmm@nvidia[:own], bmm@amd[:own], or a plug-in's path (it contains a '/')",
         spec);
 }
 
@@ -111,6 +129,8 @@ void mla_kernel_close(mla_kernel_handle *handle) {
     opened *state = handle->state;
     if (state && state->splitk)
         mla_splitk_close(state->splitk);
+    if (state && state->bmm)
+        mla_bmm_close(state->bmm);
     if (handle->device)
         handle->device->close(handle->device);
     if (state)

@@ -5,28 +5,11 @@
  */
 #include "splitk.h"
 
+#include "operands.h"
 #include "splitk_args.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-/*
- * The compiled kernels, one a KV format: to add one, a line here, and its kernel in splitk.hip. Operands are bf16 or fp16. fp8 queries are exact in
- * either, but fp16 ones are not exact in bf16, nor the other way round.
- */
-static const struct {
-    mla_kv_format kv;
-    const char *function;
-    mla_format operands; /* of the matrix unit: q, dequantised KV and P are of this type */
-    bool direct;         /* KV lies in memory as operands */
-} compiled[] = {
-    {MLA_KV_BF16, "mla_splitk_bf16", MLA_BF16, true},        {MLA_KV_FP16, "mla_splitk_fp16", MLA_FP16, true},
-    {MLA_KV_FP8, "mla_splitk_fp8", MLA_BF16, false},         {MLA_KV_FP8FNUZ, "mla_splitk_fp8fnuz", MLA_BF16, false},
-    {MLA_KV_FP8B656, "mla_splitk_fp8b656", MLA_BF16, false}, {MLA_KV_MXFP4, "mla_splitk_mxfp4", MLA_BF16, false},
-};
-#define NUM_COMPILED (sizeof compiled / sizeof *compiled)
 
 /* Byte offsets into the workspace. */
 typedef struct layout {
@@ -49,15 +32,6 @@ static int fail(mla_status status, char *reason, size_t reason_size) {
     return 1;
 }
 
-/* Index into `compiled`, NUM_COMPILED when there is none. */
-static size_t kernel_for(const mla_problem *p) {
-    const bool fp8 = p->q_format == MLA_FP8 || p->q_format == MLA_FP8FNUZ;
-    size_t i = 0;
-    while (i < NUM_COMPILED && !(compiled[i].kv == p->kv_format && (fp8 || compiled[i].operands == p->q_format)))
-        i++;
-    return i;
-}
-
 /* Does a sequence, under sparse attention a query token, have more rows than `rows`, on average over those that have any? */
 static bool is_taller(const mla_problem *p, int32_t rows) {
     int64_t sequences = 0;
@@ -68,8 +42,8 @@ static bool is_taller(const mla_problem *p, int32_t rows) {
 
 static mla_launcher *launcher_for(const splitk *s, const mla_problem *host) {
     mla_launcher *tall = s->launcher->tall;
-    const size_t which = kernel_for(host);
-    const bool has_kernel = tall && which < NUM_COMPILED && (compiled[which].direct || !tall->engine->direct);
+    const mla_operands *operands = mla_operands_of(host);
+    const bool has_kernel = tall && operands && (operands->direct || !tall->engine->direct);
     return has_kernel && is_taller(host, s->launcher->engine->row_tile) ? tall : s->launcher;
 }
 
@@ -105,14 +79,11 @@ static int32_t most_splits(const mla_plan *plan) {
 
 static bool splitk_supports(const mla_kernel *kernel, const mla_problem *host, char *reason, size_t reason_size) {
     const mla_engine *engine = mla_splitk_engine(kernel, host);
-    const size_t which = kernel_for(host);
-    const char *kv = mla_kv_format_get(host->kv_format)->name;
-    if (which == NUM_COMPILED) {
-        snprintf(reason, reason_size, "q=%s is not exact in the operands of kv=%s", mla_format_get(host->q_format)->name, kv);
+    const mla_operands *operands = mla_operands_or_reason(host, reason, reason_size);
+    if (!operands)
         return false;
-    }
-    if (engine->direct && !compiled[which].direct) {
-        snprintf(reason, reason_size, "engine %s has no kernel for kv=%s", engine->name, kv);
+    if (engine->direct && !operands->direct) {
+        snprintf(reason, reason_size, "engine %s has no kernel for kv=%s", engine->name, operands->name);
         return false;
     }
     mla_plan plan;
@@ -182,15 +153,17 @@ static mla_splitk_args arguments(const splitk *s, const mla_launch *launch) {
 
 static int splitk_run(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size) {
     splitk *s = kernel->context;
-    const size_t which = kernel_for(launch->host);
-    if (!launch->workspace || launch->workspace != s->workspace || which == NUM_COMPILED)
+    const mla_operands *operands = mla_operands_of(launch->host);
+    char function[32];
+    if (!launch->workspace || launch->workspace != s->workspace || !operands)
         return fail(mla_error(MLA_EINVAL, "run without a prepare of this problem and workspace"), reason, reason_size);
     mla_launcher *launcher = launcher_for(s, launch->host);
     const mla_engine *engine = launcher->engine;
     mla_splitk_args args = arguments(s, launch);
+    snprintf(function, sizeof function, "mla_splitk_%s", operands->name);
     const mla_grid walk = {.blocks = s->num_workers, .threads = engine->threads, .lds_bytes = engine->lds_bytes};
     const mla_grid combine = {.blocks = s->num_groups * engine->row_tile, .threads = MLA_COMBINE_THREADS, .early = s->num_workers > 0};
-    mla_status status = launcher->launch(launcher, compiled[which].function, walk, &args, sizeof args, launch->stream);
+    mla_status status = launcher->launch(launcher, function, walk, &args, sizeof args, launch->stream);
     if (status.code == MLA_OK && s->combines)
         status = launcher->launch(launcher, "mla_combine", combine, &args, sizeof args, launch->stream);
     return status.code == MLA_OK ? 0 : fail(status, reason, reason_size);
@@ -207,34 +180,13 @@ static mla_contract contract_of(const mla_launcher *launcher) {
     return c;
 }
 
-/*
- * Are dequantised KV exact in bf16? A per-tensor scale is applied after the products, and e2m1 times a power of two is exact; so is e4m3 unless a
- * block's scale has a significand.
- */
-static bool kv_is_exact(const mla_problem *host) {
-    if (host->kv_format != MLA_KV_FP8B656)
-        return true;
-    const size_t token_bytes = mla_kv_format_get(host->kv_format)->token_bytes;
-    for (int64_t slot = 0; slot < host->total_kv; slot++) {
-        float scales[4];
-        memcpy(scales, (const char *)host->kv + (size_t)slot * token_bytes + MLA_HEAD_DIM_V, sizeof scales);
-        for (int i = 0; i < 4; i++) {
-            int exponent;
-            const float significand = frexpf(scales[i], &exponent);
-            if (isfinite(scales[i]) && scales[i] != 0 && significand != 0.5f)
-                return false;
-        }
-    }
-    return true;
-}
-
 /* One rounding to fp16 of the smallest weights is far from relative: P's type matters, and it is the operands'. */
 static mla_contract splitk_contract_for(const mla_kernel *kernel, const mla_problem *host) {
     mla_contract c = contract_of(launcher_for(kernel->context, host));
-    const size_t which = kernel_for(host);
-    if (which < NUM_COMPILED) {
-        c.p = compiled[which].operands;
-        c.kv_dequant = kv_is_exact(host) ? MLA_NONE : compiled[which].operands;
+    const mla_operands *operands = mla_operands_of(host);
+    if (operands) {
+        c.p = operands->operands;
+        c.kv_dequant = mla_operands_exact(host) ? MLA_NONE : operands->operands;
     }
     return c;
 }

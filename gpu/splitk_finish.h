@@ -1,9 +1,9 @@
-/* How a row ends: its normaliser, its log-sum-exp, and the store in the output's format. Shared by the split-K kernel and the combine. */
+/* How a row ends: its normaliser, its log-sum-exp, and the store in the output's format. Shared by the split-K kernel, the combine and bmm. */
 #ifndef MLA_SPLITK_FINISH_H
 #define MLA_SPLITK_FINISH_H
 
 #include "device.h"
-#include "splitk_args.h"
+#include "mla_gpu.h"
 
 MLA_DEVICE_BEGIN
 
@@ -58,8 +58,8 @@ template <int N> MLA_DEVICE void mla_store_pairs(uint16_t *to, const uint32_t (&
     *reinterpret_cast<run *>(to) = r;
 }
 
-/* The same into the output, rounded to its format: `values` start at `column` of `row`. */
-template <int N> MLA_DEVICE void mla_store_out(const mla_splitk_args &args, int64_t row, int64_t column, const float (&values)[N]) {
+/* The same into the output of a kernel with these arguments, rounded to its format: `values` start at `column` of `row`. */
+template <typename Args, int N> MLA_DEVICE void mla_store_out(const Args &args, int64_t row, int64_t column, const float (&values)[N]) {
     const int64_t at = row * MLA_HEAD_DIM_V + column;
     if (args.problem.out_format == MLA_FP32)
         return mla_store_f32(static_cast<float *>(args.output.out) + at, values);

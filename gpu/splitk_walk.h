@@ -8,28 +8,24 @@
 #define MLA_SPLITK_WALK_H
 
 #include "splitk_finish.h"
+#include "visible_keys.h"
 
 MLA_DEVICE_BEGIN
 
 template <typename Engine> struct mla_walk {
     static constexpr int TOKENS = Engine::TOKENS, ROWS = Engine::LANE_ROWS, BLOCKS = Engine::BLOCKS;
 
-    /* From the matrix unit's sum to log2 units: x = sum * scale, or cap * tanh(sum * scale). */
-    struct score_map {
-        float scale, cap; /* cap 0: no soft-cap */
-    };
-
     const mla_splitk_args &args;
     const mla_plan_item item;
     Engine &engine;
-    const score_map map;
+    const mla_score_map map;
     const int tiles;
     int all_begin, all_end; /* positions every row sees */
     int64_t next;           /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
     float m[ROWS], l[ROWS]; /* running maximum, in log2 units; this lane's part of the sum of weights */
 
     MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
-        : args(arguments), item(work), engine(unit), map(score_map_of(arguments.problem)),
+        : args(arguments), item(work), engine(unit), map(mla_score_map_of(arguments.problem)),
           tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS) {
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
@@ -40,55 +36,18 @@ template <typename Engine> struct mla_walk {
         all_end = visible(0).end;
     }
 
-    /* The constant factors are multiplied in double: one rounding. */
-    static MLA_DEVICE score_map score_map_of(const mla_problem &p) {
-        constexpr double log2_e = 1.44269504088896340736;
-        const double scale = static_cast<double>(p.sm_scale) * p.q_scale * p.kv_scale;
-        if (p.softcap > 0.0f)
-            return {static_cast<float>(scale / p.softcap), static_cast<float>(p.softcap * log2_e)};
-        return {static_cast<float>(scale * log2_e), 0.0f};
-    }
-
     /* ---- which tokens ---- */
-
-    struct mla_positions {
-        int begin, end;
-    };
 
     /* What row r of the item sees of the item's keys. Rows past the last see what the last does: they are never stored. */
     MLA_DEVICE mla_positions visible(int r) const {
-        const mla_problem &p = args.problem;
-        mla_positions seen = {item.kv_begin, item.kv_end};
-        if (p.paging == MLA_SPARSE || !(p.causal || p.window > 0))
-            return seen;
-        const int32_t *qo = p.qo_indptr + item.sequence, *kv = p.kv_indptr + item.sequence;
-        const int token = static_cast<int>((item.first_row + (r < item.rows ? r : item.rows - 1)) / p.heads);
-        const int self = (kv[1] - kv[0]) - (qo[1] - token);
-        if (p.causal && self + 1 < seen.end)
-            seen.end = self + 1;
-        if (p.window > 0 && self - p.window + 1 > seen.begin)
-            seen.begin = self - p.window + 1;
-        return seen;
+        const int64_t row = item.first_row + (r < item.rows ? r : item.rows - 1);
+        return mla_visible_keys(args.problem, item.sequence, row, {item.kv_begin, item.kv_end});
     }
 
     /* Slot of the token this thread stages of a tile, -1 where there is none: past the item's keys, or absent from a sparse list. */
     MLA_DEVICE int64_t slot(int tile) const {
-        const mla_problem &p = args.problem;
         const int position = item.kv_begin + tile * TOKENS + engine.staged_token();
-        if (position >= item.kv_end)
-            return -1;
-        switch (p.paging) {
-        case MLA_PAGED: {
-            const int64_t page = p.block_table[item.sequence * p.block_table_stride + position / p.page_size];
-            return page * p.page_size + position % p.page_size;
-        }
-        case MLA_TOKEN_LIST:
-            return p.kv_indices[static_cast<int64_t>(p.kv_indptr[item.sequence]) + position];
-        case MLA_SPARSE:
-            return p.topk_indices[item.first_row / p.heads * p.topk + position];
-        default:
-            return static_cast<int64_t>(p.kv_indptr[item.sequence]) + position;
-        }
+        return position < item.kv_end ? mla_key_slot(args.problem, item.sequence, item.first_row, position) : -1;
     }
 
     /* ---- softmax ---- */

@@ -274,7 +274,7 @@ code=$?
 check "a full disk behind stdout is no pass" refused
 
 # ---- nothing could run ---------------------------------------------------------------------------------------------------------------------
-for kernel in splitk@nvidia splitk@amd; do
+for kernel in splitk@nvidia splitk@amd bmm@nvidia bmm@amd; do
     run info --kernel $kernel
     [ "$code" = 0 ] && continue
     check "info says that $kernel is off" exits 3

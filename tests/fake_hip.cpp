@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "../gpu/bmm_args.h"
 #include "../gpu/engine.h"
 #include "../gpu/host_exec.h"
 #include "../gpu/splitk_args.h"
@@ -39,6 +40,7 @@ struct module {
 struct function {
     const mla_engine *engine;
     mla_host_entry entry;
+    size_t args_bytes;
 };
 
 struct event {
@@ -90,12 +92,12 @@ unsigned machine_of(const void *image) {
 }
 
 /* The one argument of our kernels, from the packed form of a launch's `extra`. */
-bool unpack(void **extra, const void **args) {
+bool unpack(void **extra, size_t bytes, const void **args) {
     if (!extra || extra[0] != reinterpret_cast<void *>(1) || extra[2] != reinterpret_cast<void *>(2) ||
         extra[4] != reinterpret_cast<void *>(3))
         return false;
     *args = extra[1];
-    return *static_cast<const size_t *>(extra[3]) == sizeof(mla_splitk_args);
+    return *static_cast<const size_t *>(extra[3]) == bytes;
 }
 
 } // namespace
@@ -248,7 +250,7 @@ EXPORT int hipModuleGetFunction(function **found, module *m, const char *name) {
         return not_found;
     function *&f = m->functions[name];
     if (!f)
-        f = new function{m->engine, entry};
+        f = new function{m->engine, entry, std::strncmp(name, "mla_bmm", 7) ? sizeof(mla_splitk_args) : sizeof(mla_bmm_args)};
     *found = f;
     return success;
 }
@@ -257,7 +259,8 @@ EXPORT int hipModuleLaunchKernel(function *f, unsigned grid_x, unsigned grid_y, 
                                  unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra) {
     const void *args;
     bool flat = grid_x > 0 && grid_y == 1 && grid_z == 1 && block_x > 0 && block_x <= 1024 && block_y == 1 && block_z == 1;
-    if (!flat || uint64_t{grid_x} * block_x > UINT32_MAX || shared_bytes || parameters || !streams.count(stream) || !unpack(extra, &args))
+    if (!flat || uint64_t{grid_x} * block_x > UINT32_MAX || shared_bytes || parameters || !streams.count(stream) ||
+        !unpack(extra, f->args_bytes, &args))
         return invalid_value;
     const mla_host_launch launch = {
         f->entry, args, static_cast<int>(grid_x), static_cast<int>(block_x), f->engine->wave, f->engine->lds_bytes, 0};

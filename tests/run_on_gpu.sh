@@ -4,7 +4,7 @@ set -uo pipefail
 verifier=$1
 shift
 ran=0
-for kernel in splitk@nvidia splitk@amd; do
+for kernel in splitk@nvidia splitk@amd bmm@nvidia bmm@amd; do
     if "$verifier" info --kernel "$kernel" >/dev/null 2>&1; then
         echo "+ $verifier run --kernel $kernel $*"
         "$verifier" run --kernel "$kernel" "$@" || exit $?

@@ -144,9 +144,9 @@ Test(backend_hip, launch_errors_are_reported) {
     device->close(device);
 }
 
-static void expect_passed(const char *arch, const char *line) {
+static void expect_passed(const char *arch, const char *kernel, const char *line) {
     use_fake_hip(arch);
-    mla_subject subject = {.spec = "splitk@amd", .opened = mla_ok()};
+    mla_subject subject = {.spec = kernel, .opened = mla_ok()};
     mla_case test;
     mla_result result;
     mla_status status = mla_kernel_open(subject.spec, &subject.handle);
@@ -160,6 +160,7 @@ static void expect_passed(const char *arch, const char *line) {
 }
 
 Test(backend_hip, runs_kernels) {
-    expect_passed("gfx942", "kv_len=70,0,300 plan=fixed:3");
-    expect_passed("gfx950", "kv_len=70,0,300 plan=balanced");
+    expect_passed("gfx942", "splitk@amd", "kv_len=70,0,300 plan=fixed:3");
+    expect_passed("gfx950", "splitk@amd", "kv_len=70,0,300 plan=balanced");
+    expect_passed("gfx942", "bmm@amd:own", "kv_len=70,0,300 kv=fp8 q=fp8 page=16");
 }

@@ -22,6 +22,9 @@ Test(kernel, unknown_names) {
     expect_unknown("splitk@host:", "no machine 'host:'");
     expect_unknown("splitk@host:hopper", "no machine 'host:hopper'");
     expect_unknown("splitk@cdna3", "no machine 'cdna3'");
+    expect_unknown("bmm", "no kernel 'bmm'");
+    expect_unknown("bmm@host:mma", "no machine 'host:mma': bmm runs @host, @nvidia[:own] or @amd[:own]");
+    expect_unknown("bmm@nvidia:mma", "no machine 'nvidia:mma'");
     expect_unknown("./theirs.so", "./theirs.so is no plug-in");
 }
 
@@ -39,8 +42,8 @@ Test(kernel, the_default_engine_is_cdna3) {
 
 /* Without a driver or a device it is MLA_EDEVICE, with a reason; with one it opens. */
 Test(kernel, absent_devices_are_errors) {
-    const char *const specs[] = {"splitk@nvidia", "splitk@amd"};
-    for (int i = 0; i < 2; i++) {
+    const char *const specs[] = {"splitk@nvidia", "splitk@amd", "bmm@nvidia", "bmm@amd:own"};
+    for (int i = 0; i < 4; i++) {
         mla_kernel_handle handle;
         mla_status status = mla_kernel_open(specs[i], &handle);
         cr_expect(status.code == MLA_OK || status.code == MLA_EDEVICE || status.code == MLA_EUNSUPPORTED, "%s: %s", specs[i],

@@ -17,8 +17,8 @@ static const char help[] = "Says what this build and this machine can run.\n"
                            "\n"
                            "exit: 0 every kernel named runs here   2 bad usage, or no such kernel   3 a kernel named cannot run here\n";
 
-static const char *const known[] = {"reference",       "oracle",        "splitk@host:cdna3", "splitk@host:cdna4",
-                                    "splitk@host:mma", "splitk@nvidia", "splitk@amd"};
+static const char *const known[] = {"reference",     "oracle",     "splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:mma",
+                                    "splitk@nvidia", "splitk@amd", "bmm@host",          "bmm@nvidia",        "bmm@amd"};
 #define KNOWN (int)(sizeof known / sizeof *known)
 
 static void print_build(void) {
