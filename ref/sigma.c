@@ -187,8 +187,11 @@ mla_variance mla_sigma_element(const mla_sigma_model *model, const mla_sigma_row
         variance.scores = about_out(sums->noise_square, sums->noise_value, row->noise, sums->out) + own_column(model, sums);
     variance.columns =
         ulp_variance(model->out_format, sums->out) + (model->partial + model->value) * sums->square + model->value_floor * row->p2;
-    if (model->partial > 0)
-        variance.columns += ulp_variance(model->partial_format, sums->out);
+    if (model->partial > 0) {
+        const double largest = ulp_variance(model->partial_format, sums->out);
+        variance.columns += largest;
+        variance.partials = model->partial * sums->square + largest;
+    }
     variance.order = row->order * (sums->square + out2 * row->p2) + model->sum_walk * (sums->square / 2 + out2 / 3) +
                      model->sum_bias * out2 + row->sum_step2 * out2;
     return variance;

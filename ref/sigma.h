@@ -64,11 +64,12 @@ typedef struct mla_sigma_sums {
 
 /* The parts of an element's variance. */
 typedef struct mla_variance {
-    double weights; /* P's rounding */
-    double bias;    /* of roundings toward zero, of tiny weights, of underflow: a shift, squared */
-    double scores;  /* declared roundings of scores, q and keys */
-    double columns; /* roundings that columns do not share: out, partials, values */
-    double order;   /* accumulation in fp32: an estimate, the order being unknown */
+    double weights;  /* P's rounding */
+    double bias;     /* of roundings toward zero, of tiny weights, of underflow: a shift, squared */
+    double scores;   /* declared roundings of scores, q and keys */
+    double columns;  /* roundings that columns do not share: out, partials, values */
+    double partials; /* the part of it that splits' partials make: an estimate, how splits divide a row being unknown */
+    double order;    /* accumulation in fp32: an estimate, the order being unknown */
 } mla_variance;
 
 mla_sigma_model mla_sigma_model_make(const mla_arithmetic *math, const mla_problem *problem, const mla_contract *contract, int64_t keys);

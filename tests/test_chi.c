@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <string.h>
 
 #include "../verify/judge.h"
 #include "support_problem.h"
@@ -143,5 +144,38 @@ Test(chi, a_row_on_one_rounding_has_a_limit_of_its_own) {
     const sim_kernel sim = sim_kernel_default();
     const grading got = grade(&made.problem, &sim, &sim.contract);
     cr_expect_eq(got.verdict.status, MLA_PASSED, "%s", got.verdict.reason);
+    test_problem_free(&made);
+}
+
+/* Flat rows in fp32 have no error but accumulation's, and do not gate. Of 128 rows the first alone does: no sample at equal steps meets it. */
+Test(chi, a_case_of_one_gating_row_has_that_rows_limit) {
+    const test_shape flat = {.heads = 128, .q_len = {1}, .kv_len = {60}, .out_format = MLA_FP32, .seed = 21};
+    test_problem made = test_problem_make(&flat);
+    const mla_contract contract = mla_contract_default();
+    mla_row_spread spread;
+    mla_measure measure;
+    memset((char *)made.q + MLA_HEAD_DIM * sizeof(uint16_t), 0, 127 * MLA_HEAD_DIM * sizeof(uint16_t));
+    cr_assert_eq(mla_measure_init(&measure, &made.problem).code, MLA_OK);
+    measure.chi = (mla_chi){.rows = 1, .square_sum = 2 << 16, .worst = {.row = 0, .chi = sqrt(2)}};
+    cr_assert_eq(mla_chi_settle(&made.problem, &contract, &measure).code, MLA_OK);
+    cr_assert_eq(mla_oracle_row_spread(&made.problem, &contract, 1, &spread).code, MLA_OK);
+    cr_assert_not(spread.gates);
+    cr_assert_eq(mla_oracle_row_spread(&made.problem, &contract, 0, &spread).code, MLA_OK);
+    cr_assert(spread.gates && mla_chi_limit(&spread, 1) > MLA_CHI_CASE);
+    cr_expect_eq(measure.chi.limit, mla_chi_limit(&spread, 1));
+    mla_measure_free(&measure);
+    test_problem_free(&made);
+}
+
+/* Two halves of opposite sums, each rounded to bf16: how large they are is the data's doing, and no estimate's. */
+Test(chi, partials_of_unknown_size_have_a_wider_limit) {
+    test_problem made = test_problem_make(&shape);
+    mla_contract contract = mla_contract_default();
+    mla_row_spread spread;
+    contract.p = MLA_FP32;
+    contract.partial = MLA_BF16;
+    cr_assert_eq(mla_oracle_row_spread(&made.problem, &contract, 0, &spread).code, MLA_OK);
+    cr_expect_gt(spread.frobenius, 1.5 * sqrt(512), "%g", spread.frobenius);
+    cr_expect_lt(spread.frobenius, 2 * sqrt(512), "%g", spread.frobenius);
     test_problem_free(&made);
 }

@@ -55,10 +55,10 @@ static mla_status sample_spreads(const mla_problem *problem, const mla_contract 
     return mla_ok();
 }
 
-/* Rows share the roundings of the keys they share. */
+/* Rows share the roundings of the keys they share, and the sizes of partials, by which keys lie in one split. */
 static double independent_rows(const mla_problem *problem, const mla_contract *contract, const mla_chi *chi) {
     const double rows = (double)chi->rows;
-    return contract->kv_dequant == MLA_NONE ? rows : fmin(rows, problem->batch);
+    return contract->kv_dequant == MLA_NONE && contract->partial == MLA_FP32 ? rows : fmin(rows, problem->batch);
 }
 
 mla_status mla_chi_settle(const mla_problem *problem, const mla_contract *contract, mla_measure *measure) {
@@ -71,7 +71,9 @@ mla_status mla_chi_settle(const mla_problem *problem, const mla_contract *contra
     if (!(mla_chi_gating(chi) > MLA_CHI_CASE))
         return mla_ok();
     TRY(sample_spreads(problem, contract, &mean));
-    if (mean.gates)
-        chi->limit = fmax(mla_chi_limit(&mean, independent_rows(problem, contract, chi)), MLA_CHI_CASE);
+    const double rows = mean.gates ? independent_rows(problem, contract, chi) : 1;
+    if (!mean.gates) /* gating rows are too few to be met: the worst one's own limit is the case's */
+        TRY(mla_oracle_row_spread(problem, contract, chi->worst.row, &mean));
+    chi->limit = fmax(mla_chi_limit(&mean, rows), MLA_CHI_CASE);
     return mla_ok();
 }
