@@ -10,6 +10,7 @@
 #include "../ref/try.h"
 #include "../verify/chi.h"
 #include "../verify/contract_line.h"
+#include "../verify/exactness.h"
 #include "../verify/inputs.h"
 #include "../verify/judge.h"
 #include "../verify/slabs.h"
@@ -63,9 +64,11 @@ static mla_status compare_slab(void *context, const mla_truth *truth) {
     return mla_ok();
 }
 
-static mla_status grade(const sim_kernel *sim, const mla_problem *problem, const mla_output *output, mla_measure *measure) {
+static mla_status grade(const sim_kernel *sim, const mla_case *test, const mla_problem *problem, const mla_output *output,
+                        mla_measure *measure) {
     comparison c = {problem, output, measure};
     TRY(mla_measure_init(measure, problem));
+    measure->bitwise = mla_is_bitwise(test, &sim->contract);
     TRY(sim_kernel_run(sim, problem, output));
     TRY(mla_slabs_visit(problem, &sim->contract, NULL, compare_slab, &c));
     return mla_chi_settle(problem, &sim->contract, measure);
@@ -74,7 +77,7 @@ static mla_status grade(const sim_kernel *sim, const mla_problem *problem, const
 static mla_status run_kernel(uint64_t seed, const mla_case *test, const mla_problem *problem, const mla_output *output, tally *t) {
     const sim_kernel sim = sim_kernel_random(seed);
     mla_measure measure;
-    const mla_status status = grade(&sim, problem, output, &measure);
+    const mla_status status = grade(&sim, test, problem, output, &measure);
     const mla_integrity intact = {.guard_offset = 0};
     const mla_verdict verdict = mla_judge(&measure, &intact);
     const bool alarm = verdict.status != MLA_PASSED;

@@ -108,6 +108,35 @@ Test(compare, one_ulp_off) {
     expect_counts(&measure.sequences[0], 0, 0, 0);
 }
 
+/* Within its bound, and one ulp off: wrong only where the bits are known. What cancels (|O| / A < 2^-20) may be off. */
+Test(compare, where_bits_are_known_one_ulp_is_inexact) {
+    out[5] = out[7] = BF16_ONE_AND_AN_ULP;
+    truth.bound[5] = truth.bound[7] = 1;
+    truth.abs[7] = 0x1p21;
+    compare();
+    cr_expect_eq(measure.out.inexact, 0);
+    teardown();
+    setup();
+    out[5] = out[7] = BF16_ONE_AND_AN_ULP;
+    truth.bound[5] = truth.bound[7] = 1;
+    truth.abs[7] = 0x1p21;
+    measure.bitwise = true;
+    compare();
+    expect_counts(&measure.out, 0, 0, 0);
+    cr_expect_eq(measure.out.inexact, 1);
+    cr_expect_eq(mla_counts_wrong(&measure.sequences[0]), 1);
+    cr_expect_eq(measure.worst.fault, MLA_FAULT_INEXACT);
+    cr_expect_eq(measure.worst.place.column, 5);
+}
+
+/* A truth between two codes: the nearer one, 1, is right. */
+Test(compare, the_right_bits_are_those_of_the_truth_rounded_once) {
+    truth.out[5] = 1 + 0x1p-9;
+    measure.bitwise = true;
+    compare();
+    cr_expect_eq(measure.out.inexact, 0);
+}
+
 Test(compare, an_error_of_exactly_the_bound_is_inside) {
     out[5] = BF16_ONE_AND_AN_ULP;
     truth.bound[5] = 0x1p-7;

@@ -32,6 +32,9 @@ Test(judge, one_element_of_any_fault_fails) {
     measure = clean_measure();
     measure.out.unwritten = 1;
     expect_failed(&measure, &intact, "1 of 1024 elements never written");
+    measure = clean_measure();
+    measure.out.inexact = 1;
+    expect_failed(&measure, &intact, "1 of 1024 elements not the exact result, which these inputs have in any order of summation");
 }
 
 Test(judge, one_lse_of_any_fault_fails) {

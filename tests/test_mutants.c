@@ -246,6 +246,9 @@ Test(mutants, the_table_counts_its_cells) {
     cr_expect(s.benign == 1 && s.benign_passed == 1 && s.benign_runs == 2 && s.false_alarms == 0);
     cr_expect_eq(s.smallest_scale_error_caught, 0.002);
     cr_expect_not(mla_mutant_summary_good(&s), "one survived");
+    const mla_killer_count by_bound = mla_killer_count_of(&report, 0), by_lse = mla_killer_count_of(&report, 2);
+    cr_expect(by_bound.mutants == 1 && by_bound.runs == 1 && by_bound.alone == 1);
+    cr_expect(by_lse.mutants == 1 && by_lse.alone == 1);
     s = mla_mutant_summary_of(&report, 0);
     cr_expect(s.mutants == 2 && s.killed == 1 && s.benign_passed == 0 && s.false_alarms == 1);
     report.num_rows = 3;
@@ -255,6 +258,25 @@ Test(mutants, the_table_counts_its_cells) {
     s = mla_mutant_summary_of(&report, MLA_OUR_GATE);
     cr_expect_not(mla_mutant_summary_good(&s), "a false alarm");
     mla_case_list_free(&cases);
+}
+
+/* One code too large, outputs stay within their bounds. */
+Test(mutants, the_next_code_of_an_exact_result_is_seen_by_its_bits) {
+    mla_subject subject = {.spec = "splitk@host:mma"};
+    mla_exam exam;
+    mla_grade grade;
+    const mla_mutant *m = mla_mutant_find("next_code");
+    parse("heads=2 kv_len=200 input=exact plan=fixed:3");
+    cr_assert_eq(mla_kernel_open(subject.spec, &subject.handle).code, MLA_OK);
+    cr_assert_eq(mla_exam_make(&subject, &test_case, (mla_tolerance){0}, &exam, &grade).code, MLA_OK);
+    cr_expect_eq(grade.status, MLA_GRADE_PASSED, "%s", grade.reason);
+    m->after(m, &(mla_specimen){.problem = &exam.inputs.problem}, &exam.plain.output);
+    const mla_contract contract = mla_kernel_contract(subject.handle.kernel, &exam.inputs.problem);
+    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, (mla_tolerance){0}, &grade).code, MLA_OK);
+    cr_expect_eq(grade.status, MLA_GRADE_KILLED);
+    cr_expect_eq(grade.killers, MLA_BY_BITS);
+    mla_exam_free(&exam);
+    mla_kernel_close(&subject.handle);
 }
 
 /* An exam on the reference: the kernel passes, a wrong element does not, the same bits are the same. */

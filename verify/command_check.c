@@ -7,6 +7,7 @@
 #include "../ref/try.h"
 #include "chi.h"
 #include "contract_line.h"
+#include "exactness.h"
 #include "golden.h"
 #include "kv_profile.h"
 #include "output_file.h"
@@ -113,6 +114,7 @@ static mla_status grade(const check_options *o, mla_golden *golden, const mla_go
         return mla_ok();
     }
     TRY(mla_measure_init(&result->measure, &golden->problem));
+    result->measure.bitwise = mla_is_bitwise(&golden->test, &golden->contract);
     if (o->html)
         TRY(mla_measure_add_pictures(&result->measure, &golden->problem));
     mla_progress_begin(&progress, 1, o->selection.quiet);

@@ -41,7 +41,7 @@ void mla_measure_free(mla_measure *measure) {
 }
 
 int64_t mla_counts_wrong(const mla_counts *counts) {
-    return counts->unwritten + counts->anomalies + counts->outside;
+    return counts->unwritten + counts->anomalies + counts->outside + counts->inexact;
 }
 
 static uint32_t poison_code(mla_format format) {
@@ -135,6 +135,7 @@ static void count(mla_counts *counts, mla_fault fault) {
     counts->unwritten += fault == MLA_FAULT_UNWRITTEN;
     counts->anomalies += fault == MLA_FAULT_ANOMALY;
     counts->outside += fault == MLA_FAULT_OUTSIDE;
+    counts->inexact += fault == MLA_FAULT_INEXACT;
 }
 
 /* ---- pictures ---------------------------------------------------------------------------------------------------------------------- */
@@ -175,6 +176,7 @@ static void add_counts(mla_counts *to, const mla_counts *from) {
     to->unwritten += from->unwritten;
     to->anomalies += from->anomalies;
     to->outside += from->outside;
+    to->inexact += from->inexact;
 }
 
 static uint32_t read_code(mla_format format, const void *codes, int64_t index) {
@@ -193,6 +195,13 @@ static bool sample_classify(mla_sample *s, mla_format format, uint32_t poison) {
     if (measurable)
         s->err_over_bound = err_over_bound(fabs(s->got - s->exact), s->bound);
     return measurable;
+}
+
+static const double CANCELLED = 0x1p-20; /* |O| / A below which no bits are asked for */
+
+static bool is_inexact(const mla_sample *s, mla_format format) {
+    return s->fault == MLA_FAULT_NONE && fabs(s->exact) > CANCELLED * s->abs &&
+           s->got != mla_decode(format, mla_encode(format, s->exact, MLA_RNE));
 }
 
 /* ---- chi -------------------------------------------------------------------------------------------------------------------------- */
@@ -275,6 +284,8 @@ static double compare_element(const comparison *c, int64_t r, mla_place place, m
     s.abs = c->truth->abs[here];
     double square = NAN;
     if (sample_classify(&s, format, c->poison_out)) {
+        if (part->bitwise && is_inexact(&s, format))
+            s.fault = MLA_FAULT_INEXACT;
         s.ulp = mla_ulp_error(format, s.got, s.exact);
         part->ulp_histogram[ulp_bin(s.ulp)]++;
         part->max_ulp = fmax(part->max_ulp, s.ulp);
@@ -362,7 +373,7 @@ static void merge(mla_measure *to, const mla_measure *from) {
 
 /* One query token: its rows share a sequence. */
 static void compare_token(const comparison *c, int64_t token, mla_measure *measure) {
-    mla_measure part = {0};
+    mla_measure part = {.bitwise = measure->bitwise};
     mla_pictures pictures;
     if (measure->pictures) {
         pictures = (mla_pictures){.rows_per_band = measure->pictures->rows_per_band};

@@ -20,8 +20,9 @@ typedef struct mla_place {
  *   anomaly    NaN or infinity where the truth is finite, or anything but the truth's own NaN or infinity. Infinity is right where a
  *              finite truth, moved by its bound, rounds to it
  *   outside    finite, and not within the bound
+ *   inexact    within the bound, and not the truth rounded once, where only that is right (mla_measure.bitwise)
  */
-typedef enum mla_fault { MLA_FAULT_NONE, MLA_FAULT_OUTSIDE, MLA_FAULT_ANOMALY, MLA_FAULT_UNWRITTEN } mla_fault;
+typedef enum mla_fault { MLA_FAULT_NONE, MLA_FAULT_INEXACT, MLA_FAULT_OUTSIDE, MLA_FAULT_ANOMALY, MLA_FAULT_UNWRITTEN } mla_fault;
 
 /* One element worth showing. */
 typedef struct mla_sample {
@@ -37,7 +38,7 @@ typedef struct mla_sample {
 } mla_sample;
 
 typedef struct mla_counts {
-    int64_t total, unwritten, anomalies, outside;
+    int64_t total, unwritten, anomalies, outside, inexact;
 } mla_counts;
 
 /* How large a row's errors are, against what the contract explains. */
@@ -103,7 +104,8 @@ typedef struct mla_pictures {
 typedef struct mla_measure {
     mla_counts out, lse;
     int64_t rows, empty_rows, hull_rows;
-    bool lse_absent;        /* the output has no lse: none was compared */
+    bool lse_absent; /* the output has no lse: none was compared */
+    bool bitwise;    /* to be set before comparing: elements of out that do not cancel must be the truth, rounded once (exactness.h) */
     int64_t loose_elements; /* whose bound is at least A: an output of 0 would pass */
     mla_chi chi;
     double max_err_over_bound; /* |e| / B over finite elements; infinity where B == 0 and e != 0 */

@@ -6,9 +6,10 @@
 #include "../ref/try.h"
 #include "chi.h"
 #include "contract_line.h"
+#include "exactness.h"
 
 const char *mla_killer_name(int bit) {
-    static const char *const names[MLA_KILLERS] = {"bound", "chi", "lse", "anomaly", "unwritten", "memory", "error"};
+    static const char *const names[MLA_KILLERS] = {"bound", "chi", "lse", "anomaly", "unwritten", "memory", "error", "bits"};
     return names[bit];
 }
 
@@ -57,6 +58,7 @@ static unsigned killers_of(const mla_measure *m, const mla_integrity *integrity,
     killers |= m->lse.outside ? MLA_BY_LSE : 0;
     killers |= m->out.anomalies + m->lse.anomalies ? MLA_BY_ANOMALY : 0;
     killers |= m->out.unwritten + m->lse.unwritten ? MLA_BY_UNWRITTEN : 0;
+    killers |= m->out.inexact ? MLA_BY_BITS : 0;
     killers |= *integrity->guard_touched || *integrity->input_changed ? MLA_BY_MEMORY : 0;
     return killers == 0 && verdict->status == MLA_FAILED ? MLA_BY_CHI : killers;
 }
@@ -66,6 +68,7 @@ static mla_status judge(const mla_exam *exam, const mla_contract *contract, cons
     const mla_problem *p = &exam->inputs.problem;
     mla_measure measure;
     mla_status status = mla_measure_init(&measure, p);
+    measure.bitwise = mla_is_bitwise(exam->test, contract);
     if (status.code == MLA_OK) {
         mla_compare(p, truth, &trial->output, &measure);
         status = mla_chi_settle(p, contract, &measure);

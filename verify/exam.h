@@ -15,9 +15,10 @@ typedef enum mla_killer {
     MLA_BY_ANOMALY = 8, /* NaN or infinity */
     MLA_BY_UNWRITTEN = 16,
     MLA_BY_MEMORY = 32, /* a guard touched, an input changed */
-    MLA_BY_ERROR = 64   /* the launch failed */
+    MLA_BY_ERROR = 64,  /* the launch failed */
+    MLA_BY_BITS = 128   /* not the exact result, where inputs have one whatever the order of summation */
 } mla_killer;
-enum { MLA_KILLERS = 7 };
+enum { MLA_KILLERS = 8 };
 
 const char *mla_killer_name(int bit); /* "bound" ... */
 

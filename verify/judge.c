@@ -66,6 +66,9 @@ static void judge_counts(const mla_counts *counts, const char *noun, mla_verdict
         find(verdict, "%" PRId64 " of %" PRId64 " %s NaN or infinite against the truth", counts->anomalies, counts->total, noun);
     if (counts->outside)
         find(verdict, "%" PRId64 " of %" PRId64 " %s outside the bound", counts->outside, counts->total, noun);
+    if (counts->inexact)
+        find(verdict, "%" PRId64 " of %" PRId64 " %s not the exact result, which these inputs have in any order of summation",
+             counts->inexact, counts->total, noun);
 }
 
 /* The suspect that exceeds its limit by the largest factor, or NULL. */
@@ -94,7 +97,7 @@ mla_verdict mla_judge(const mla_measure *measure, const mla_integrity *integrity
     judge_integrity(integrity, &verdict);
     judge_counts(&measure->out, "elements", &verdict);
     judge_counts(&measure->lse, "lse", &verdict);
-    if (measure->out.unwritten == 0 && measure->out.anomalies == 0 && measure->out.outside == 0)
+    if (measure->out.unwritten == 0 && measure->out.anomalies == 0 && measure->out.outside == 0 && measure->out.inexact == 0)
         judge_chi(&measure->chi, &verdict);
     if (verdict.status == MLA_PASSED && (measure->out.total == 0 || (measure->lse.total == 0 && !measure->lse_absent)))
         return mla_verdict_make(MLA_ERROR, "nothing was compared");

@@ -38,8 +38,8 @@ bool mla_verdict_is_bad(mla_verdict_status status);
 /* MLA_VERDICT_STATUSES for an unknown name. */
 mla_verdict_status mla_verdict_parse(const char *name);
 /*
- * FAILED when any guard was touched, any input changed, any element unwritten, anomalous or outside its bound, any lse likewise, and when chi of the
- * case or of a row exceeds its limit while all elements are right: the reason names them all in that order. ERROR when nothing was compared.
+ * FAILED when any guard was touched, any input changed, any element unwritten, anomalous, outside its bound or inexact, any lse likewise, and when chi of
+ * the case or of a row exceeds its limit while all elements are right: the reason names them all in that order. ERROR when nothing was compared.
  */
 mla_verdict mla_judge(const mla_measure *measure, const mla_integrity *integrity);
 

@@ -65,6 +65,7 @@ static void put_counts(FILE *html, const char *name, const cJSON *counts) {
     put_count(html, "never written", counts, "unwritten");
     put_count(html, "anomalies", counts, "anomalies");
     put_count(html, "outside the bound", counts, "outside");
+    put_count(html, "not the exact result", counts, "inexact");
 }
 
 static void put_place(FILE *html, const char *name, const cJSON *sample) {

@@ -47,15 +47,19 @@ static bool add_measured(cJSON *object, const char *name, bool measured, double 
 /* ---- parts of a case ---------------------------------------------------------------------------------------------------------------- */
 
 static const char *fault_name(mla_fault fault) {
-    static const char *const names[] = {
-        [MLA_FAULT_NONE] = "none", [MLA_FAULT_OUTSIDE] = "outside", [MLA_FAULT_ANOMALY] = "anomaly", [MLA_FAULT_UNWRITTEN] = "unwritten"};
+    static const char *const names[] = {[MLA_FAULT_NONE] = "none",
+                                        [MLA_FAULT_INEXACT] = "inexact",
+                                        [MLA_FAULT_OUTSIDE] = "outside",
+                                        [MLA_FAULT_ANOMALY] = "anomaly",
+                                        [MLA_FAULT_UNWRITTEN] = "unwritten"};
     return names[fault];
 }
 
 static bool add_counts(cJSON *object, const char *name, const mla_counts *counts) {
     cJSON *o = cJSON_AddObjectToObject(object, name);
     return o && add_count(o, "total", counts->total) && add_count(o, "unwritten", counts->unwritten) &&
-           add_count(o, "anomalies", counts->anomalies) && add_count(o, "outside", counts->outside);
+           add_count(o, "anomalies", counts->anomalies) && add_count(o, "outside", counts->outside) &&
+           add_count(o, "inexact", counts->inexact);
 }
 
 static bool add_sample(cJSON *object, const char *name, const mla_sample *s, size_t code_bytes) {

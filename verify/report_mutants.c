@@ -58,6 +58,20 @@ static void count_mutant(const mla_mutant_row *row, const mla_mutant_fate *fate,
         s->smallest_scale_error_caught = row->scale_error;
 }
 
+mla_killer_count mla_killer_count_of(const mla_mutant_report *report, int killer) {
+    mla_killer_count count = {0};
+    for (const mla_mutant_row *row = report->rows; row < report->rows + report->num_rows; row++) {
+        const int before = count.runs;
+        for (int c = 0; c < report->cases->count && !row->benign; c++) {
+            const unsigned killers = row->grades[c].killers;
+            count.runs += killers >> killer & 1;
+            count.alone += killers == 1u << killer;
+        }
+        count.mutants += count.runs > before;
+    }
+    return count;
+}
+
 mla_mutant_summary mla_mutant_summary_of(const mla_mutant_report *report, int gate) {
     mla_mutant_summary s = {0};
     for (const mla_mutant_row *row = report->rows; row < report->rows + report->num_rows; row++) {
@@ -96,7 +110,7 @@ static mla_grade family_grade(const mla_mutant_report *report, const mla_mutant_
 
 /* One letter a killer. */
 static void print_cell(FILE *stream, const mla_grade *g) {
-    static const char letters[MLA_KILLERS + 1] = "BXLAUME";
+    static const char letters[MLA_KILLERS + 1] = "BXLAUMEW";
     char cell[MLA_KILLERS + 1] = {0};
     const char *word[] = {[MLA_GRADE_NONE] = ".", [MLA_GRADE_SAME] = "=", [MLA_GRADE_PASSED] = "-", [MLA_GRADE_KILLED] = cell};
     size_t used = 0;
@@ -140,7 +154,7 @@ static void print_gate(FILE *stream, const char *name, const mla_mutant_summary 
 
 static void print_gates(FILE *stream, const mla_mutant_report *report, const mla_mutant_summary *ours) {
     fprintf(stream, "\n%-24s %-12s %-15s %-15s rule\n", "gate", "mutants", "their runs", "false alarms");
-    print_gate(stream, "mla-verify", ours, "bound, chi, lse, anomalies, unwritten, memory");
+    print_gate(stream, "mla-verify", ours, "bound, chi, lse, anomalies, unwritten, memory, bits");
     for (int i = 0; i < mla_num_rivals; i++) {
         const mla_mutant_summary s = mla_mutant_summary_of(report, i);
         print_gate(stream, mla_rivals[i].name, &s, mla_rivals[i].rule);
@@ -154,6 +168,14 @@ static void print_gates(FILE *stream, const mla_mutant_report *report, const mla
     fputs("Rivals see out alone, beside the correctly rounded truth: their mutants are those that change out.\n", stream);
 }
 
+static void print_killers(FILE *stream, const mla_mutant_report *report) {
+    fprintf(stream, "\n%-24s %-12s %-15s runs that it alone fails\n", "part of mla-verify", "mutants", "their runs");
+    for (int i = 0; i < MLA_KILLERS; i++) {
+        const mla_killer_count count = mla_killer_count_of(report, i);
+        fprintf(stream, "%-24s %4d %14d %17d\n", mla_killer_name(i), count.mutants, count.runs, count.alone);
+    }
+}
+
 static bool worth_showing(const mla_mutant_report *report, const mla_mutant_row *row) {
     const mla_mutant_fate fate = mla_mutant_fate_of(report, row, MLA_OUR_GATE);
     return row->benign ? fate.failed > 0 : fate.runs > 0 && fate.failed == 0;
@@ -165,8 +187,9 @@ void mla_mutant_text(FILE *stream, const mla_mutant_report *report, bool quiet) 
     for (const mla_mutant_row *row = report->rows; row < report->rows + report->num_rows; row++)
         if (!quiet || worth_showing(report, row))
             print_row(stream, report, row);
-    fputs("B bound  X chi  L lse  A anomaly  U unwritten  M memory  E error  - survived  = same bits  . does not apply\n", stream);
+    fputs("B bound  X chi  L lse  A anomaly  U unwritten  M memory  E error  W bits  - survived  = same bits  . does not apply\n", stream);
     print_gates(stream, report, &s);
+    print_killers(stream, report);
     fprintf(stream, "\n%s: %d of %d mutants killed, %d not shown; %d of %d benign variants passed, %d false alarms in %d runs",
             report->kernel, s.killed, s.mutants, s.not_shown, s.benign_passed, s.benign, s.false_alarms, s.benign_runs);
     if (s.smallest_scale_error_caught > 0)
@@ -242,6 +265,18 @@ static bool add_row(cJSON *rows, const mla_mutant_report *report, const mla_muta
     return good;
 }
 
+static bool add_killer_counts(cJSON *root, const mla_mutant_report *report) {
+    cJSON *list = cJSON_AddArrayToObject(root, "killers");
+    bool good = list != NULL;
+    for (int i = 0; i < MLA_KILLERS && good; i++) {
+        const mla_killer_count count = mla_killer_count_of(report, i);
+        cJSON *o = add_object(list);
+        good = o && add_text(o, "name", mla_killer_name(i)) && add_number(o, "mutants", count.mutants) &&
+               add_number(o, "runs", count.runs) && add_number(o, "alone", count.alone);
+    }
+    return good;
+}
+
 static bool add_gate(cJSON *gates, const char *name, const char *rule, const mla_mutant_summary *s) {
     cJSON *o = add_object(gates);
     return o && add_text(o, "name", name) && add_text(o, "rule", rule) && add_number(o, "mutants", s->mutants) &&
@@ -283,10 +318,10 @@ static bool add_cases(cJSON *cases, const mla_case_list *list) {
 char *mla_mutant_json(const mla_mutant_report *report) {
     const mla_mutant_summary s = mla_mutant_summary_of(report, MLA_OUR_GATE);
     cJSON *root = cJSON_CreateObject();
-    bool good = root && add_text(root, "kernel", report->kernel) && add_summary(root, &s);
+    bool good = root && add_text(root, "kernel", report->kernel) && add_summary(root, &s) && add_killer_counts(root, report);
     cJSON *gates = cJSON_AddArrayToObject(root, "gates"), *cases = cJSON_AddArrayToObject(root, "cases");
     cJSON *rows = cJSON_AddArrayToObject(root, "mutants");
-    good = good && gates && cases && rows && add_gate(gates, "mla-verify", "bound, chi, lse, anomalies, unwritten, memory", &s) &&
+    good = good && gates && cases && rows && add_gate(gates, "mla-verify", "bound, chi, lse, anomalies, unwritten, memory, bits", &s) &&
            add_gates(gates, report) && add_cases(cases, report->cases);
     for (int i = 0; i < report->num_rows && good; i++)
         good = add_row(rows, report, &report->rows[i]);

@@ -46,6 +46,13 @@ typedef struct mla_mutant_summary {
     double smallest_scale_error_caught; /* 0: none */
 } mla_mutant_summary;
 
+/* What one part of our gate notices, over mutants. */
+typedef struct mla_killer_count {
+    int mutants, runs, alone; /* alone: runs that nothing else failed */
+} mla_killer_count;
+
+mla_killer_count mla_killer_count_of(const mla_mutant_report *report, int killer); /* a bit of mla_killer */
+
 mla_mutant_summary mla_mutant_summary_of(const mla_mutant_report *report, int gate);
 /* All mutants that showed were killed, at least one did, and all benign rows passed. */
 bool mla_mutant_summary_good(const mla_mutant_summary *summary);
@@ -55,6 +62,7 @@ void mla_mutant_text(FILE *stream, const mla_mutant_report *report, bool quiet);
 /*
  * {"kernel", "summary": {"mutants", "killed", "not_shown", "benign", "benign_passed", "false_alarms", "smallest_scale_error_caught",
  *              "diagnosable", "diagnosed", "misnamed"},
+ *  "killers": [{"name", "mutants", "runs", "alone"}],
  *  "gates": [{"name", "rule", "mutants", "killed", "mutant_runs", "killed_runs", "benign_runs", "false_alarms"}], "cases": [line],
  *  "mutants": [{"name", "what", "benign", "status", "killed_by": [name], "passed_by": [rival], "cells": [{"case", "status", "killed_by", "reason"}]}]}
  * "case" is an index. Allocated; free(). NULL: out of memory.

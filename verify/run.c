@@ -7,6 +7,7 @@
 #include "../ref/try.h"
 #include "chi.h"
 #include "contract_line.h"
+#include "exactness.h"
 #include "golden.h"
 #include "kv_profile.h"
 #include "slabs.h"
@@ -42,13 +43,19 @@ static mla_status compare_slab(void *context, const mla_truth *truth) {
     return mla_ok();
 }
 
-static mla_status measure_outputs(const launch *l, mla_progress *progress, mla_measure *measure) {
+/* What the kernel is graded by. */
+static mla_status choose_contract(const launch *l, mla_contract *contract) {
+    *contract = mla_kernel_contract(l->kernel, &l->inputs.problem);
+    return l->subject->contract ? mla_contract_parse(l->subject->contract, contract) : mla_ok();
+}
+
+static mla_status measure_outputs(const launch *l, const mla_case *test, mla_progress *progress, mla_measure *measure) {
     const mla_problem *p = &l->inputs.problem;
-    mla_contract contract = mla_kernel_contract(l->kernel, p);
-    if (l->subject->contract)
-        TRY(mla_contract_parse(l->subject->contract, &contract));
     comparison c = {l, measure};
+    mla_contract contract;
+    TRY(choose_contract(l, &contract));
     TRY(mla_measure_init(measure, p));
+    measure->bitwise = mla_is_bitwise(test, &contract);
     if (l->subject->pictures)
         TRY(mla_measure_add_pictures(measure, p));
     TRY(mla_slabs_visit(p, &contract, progress, compare_slab, &c));
@@ -60,7 +67,7 @@ static mla_status launch_and_measure(launch *l, mla_progress *progress, mla_resu
     mla_status status = mla_trial_run(l->kernel, l->device, &l->inputs, &l->trial);
     result->integrity = l->trial.integrity;
     if (status.code == MLA_OK)
-        status = measure_outputs(l, progress, &result->measure);
+        status = measure_outputs(l, result->test, progress, &result->measure);
     result->measured = status.code == MLA_OK;
     return status;
 }
@@ -83,10 +90,9 @@ static mla_verdict grade(launch *l, mla_progress *progress, mla_result *result) 
     if (status.code != MLA_OK)
         return mla_verdict_make(MLA_ERROR, status.message);
     const mla_verdict verdict = mla_judge(&result->measure, &result->integrity);
-    if (verdict.status == MLA_FAILED) {
-        const mla_contract contract = mla_kernel_contract(k, &l->inputs.problem);
+    mla_contract contract;
+    if (verdict.status == MLA_FAILED && choose_contract(l, &contract).code == MLA_OK)
         result->diagnosis = mla_diagnose(&l->inputs.problem, &contract, &l->trial.output, &result->measure);
-    }
     if (l->subject->outputs && (!l->subject->only_failing || verdict.status == MLA_FAILED))
         status = save_outputs(l, result);
     return status.code == MLA_OK ? verdict : mla_verdict_make(MLA_ERROR, status.message);
