@@ -164,6 +164,12 @@ static void scale_sums(const row_work *w, part *p, double factor) {
     mla_round_all(w->model->pv.sum, MLA_RNE, p->sum, MLA_HEAD_DIM_V);
 }
 
+/* That sums the weight of a tile's token t. */
+static int lane_of(const mla_model *model, int t) {
+    const int lanes = model->row_lanes / model->row_groups, group = (int)((int64_t)t * model->row_groups / model->tile);
+    return group * lanes + t / model->lane_run % lanes;
+}
+
 /* Turns a tile's scores into P, and brings the sums to the new maximum. */
 static void weigh_tile(row_work *w, double *lanes, int count) {
     const mla_model *model = w->model;
@@ -179,7 +185,7 @@ static void weigh_tile(row_work *w, double *lanes, int count) {
     for (int t = 0; t < count; t++) {
         const double weight = w->slots[t] < 0 ? 0 : exp2_of(model, keep(model, w->scores[t] - base));
         const double p = mla_round(model->p, model->p_rounding, weight * model->p_scale);
-        double *lane = &lanes[t / model->lane_run % model->row_lanes];
+        double *lane = &lanes[lane_of(model, t)];
         *lane = keep(model, *lane + (model->rowsum_of_rounded_p ? p / model->p_scale : weight));
         w->scores[t] = p;
     }
@@ -364,6 +370,8 @@ static mla_status check_model(const mla_model *model) {
         return mla_error(MLA_EINVAL, "model: tile = %d is less than 1", model->tile);
     if (model->row_lanes < 1 || model->row_lanes > MAX_LANES || (model->row_lanes & (model->row_lanes - 1)) != 0)
         return mla_error(MLA_EINVAL, "model: row_lanes = %d is no power of two up to %d", model->row_lanes, MAX_LANES);
+    if (model->row_groups < 1 || model->row_groups > model->row_lanes || (model->row_groups & (model->row_groups - 1)) != 0)
+        return mla_error(MLA_EINVAL, "model: row_groups = %d is no power of two up to row_lanes = %d", model->row_groups, model->row_lanes);
     if (model->lane_run < 1)
         return mla_error(MLA_EINVAL, "model: lane_run = %d is less than 1", model->lane_run);
     if (!(model->p_scale >= 1 && model->p_scale < INFINITY))
@@ -427,6 +435,7 @@ mla_model mla_model_exact(void) {
         .tile = 64,
         .row_lanes = 1,
         .lane_run = 1,
+        .row_groups = 1,
         .p = MLA_NONE,
         .p_scale = 1,
         .pv = exact,

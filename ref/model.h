@@ -64,6 +64,7 @@ typedef struct mla_model {
     int tile;         /* tokens between two looks at the maximum; more than a split holds: one look */
     int row_lanes;    /* a row's weights are summed by this many lanes, a power of two, then pairwise */
     int lane_run;     /* consecutive tokens of one lane */
+    int row_groups;   /* equal parts of a tile, each with its share of the lanes; a power of two, at most row_lanes */
     bool fma;         /* a * b + c of the end and the combine is rounded once */
     /* P V */
     mla_format p;

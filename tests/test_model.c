@@ -211,6 +211,33 @@ Test(model, of_a_contract_lies_within_its_bound) {
     test_problem_free(&made);
 }
 
+/*
+ * Weights 1, 0, w, w with w = 0.75 * 2^-24: 1 + w is 1 in float, and 1 + 2 w is 1 + 2^-23. Two lanes in turn sum 1 + w and 0 + w, two groups 1 + 0 and
+ * w + w.
+ */
+Test(model, sums_the_weights_of_each_group_apart) {
+    const test_shape shape = {.heads = 1, .q_len = {1}, .kv_len = {4}, .out_format = MLA_FP32};
+    const mla_contract contract = mla_contract_default();
+    test_problem made = test_problem_make(&shape);
+    uint16_t *q = (uint16_t *)(uintptr_t)made.problem.q, *kv = (uint16_t *)(uintptr_t)made.problem.kv;
+    double out[MLA_HEAD_DIM_V], lse[2];
+    memset(q, 0, MLA_HEAD_DIM * sizeof *q);
+    memset(kv, 0, 4 * MLA_HEAD_DIM * sizeof *kv);
+    q[575] = (uint16_t)mla_encode(MLA_BF16, 1, MLA_RNE);
+    for (int t = 1; t < 4; t++)
+        kv[t * MLA_HEAD_DIM + 575] = (uint16_t)mla_encode(MLA_BF16, t == 1 ? -7200 : -406, MLA_RNE);
+    mla_model model = mla_model_of_contract(&contract, &made.problem);
+    model.tile = 4;
+    model.row_lanes = 2;
+    for (int groups = 1; groups <= 2; groups++) {
+        model.row_groups = groups;
+        cr_assert_eq(mla_model_run(&made.problem, &model, NULL, 0, 1, out, &lse[groups - 1]).code, MLA_OK);
+    }
+    cr_expect_eq(lse[0], 0);
+    cr_expect_float_eq(lse[1], 0x1p-23, 1e-12, "%g", lse[1]);
+    test_problem_free(&made);
+}
+
 Test(model, refuses_what_is_malformed) {
     test_problem made = small_problem();
     double out[MLA_HEAD_DIM_V], lse;
@@ -222,6 +249,9 @@ Test(model, refuses_what_is_malformed) {
     cr_expect_eq(mla_model_run(&made.problem, &model, NULL, 0, 1, out, &lse).code, MLA_EINVAL);
     model = mla_model_exact();
     model.row_lanes = 3;
+    cr_expect_eq(mla_model_run(&made.problem, &model, NULL, 0, 1, out, &lse).code, MLA_EINVAL);
+    model = mla_model_exact();
+    model.row_groups = 2;
     cr_expect_eq(mla_model_run(&made.problem, &model, NULL, 0, 1, out, &lse).code, MLA_EINVAL);
     test_problem_free(&made);
 }

@@ -81,6 +81,16 @@ static mla_status search(work *w, mla_attribution *a) {
     return mla_ok();
 }
 
+static mla_status compare_with_model(work *w, mla_attribution *a) {
+    double left;
+    TRY(left_by(w, &a->model, &left));
+    a->elements = (int64_t)w->elements;
+    a->apart = sqrt(left * w->energy / (double)w->elements);
+    for (size_t i = 0; i < w->elements; i++)
+        a->same += w->seen->out[i] == w->trial[i];
+    return mla_ok();
+}
+
 /* ---- shares ---------------------------------------------------------------------------------------------------------------------------- */
 
 static mla_status find_vectors(work *w, const mla_model *found) {
@@ -224,6 +234,8 @@ mla_status mla_attribute(const mla_observation *seen, const mla_model *declared,
     if (status.code == MLA_OK && w.energy > 0) {
         result->rms = sqrt(w.energy / (double)w.elements);
         status = search(&w, result);
+        if (status.code == MLA_OK)
+            status = compare_with_model(&w, result);
         if (status.code == MLA_OK)
             status = find_shares(&w, result);
     }

@@ -42,6 +42,8 @@ typedef struct mla_attribution {
     mla_change changes[MLA_STAGE_COUNT]; /* from the declared model, the most telling first */
     int num_changes;
     double left_declared;                                        /* share unexplained by the declared model */
+    int64_t elements, same;                                      /* in which the found model gives the very output */
+    double apart;                                                /* rms of output less model */
     double rms;                                                  /* of the error; 0: there is none, and no shares */
     double share[MLA_STAGE_COUNT], share_error[MLA_STAGE_COUNT]; /* of the error's energy; standard error */
     double unexplained, unexplained_error;

@@ -65,6 +65,7 @@ static void copy_softmax(const mla_model *from, mla_model *to) {
     to->ftz = from->ftz;
     to->row_lanes = from->row_lanes;
     to->lane_run = from->lane_run;
+    to->row_groups = from->row_groups;
     to->fma = from->fma;
 }
 

@@ -40,9 +40,10 @@ static const uint16_t *cdna4_token_order(void) {
 
 static void set_layout(mla_model *model, const mla_engine *engine) {
     const bool mma = strcmp(engine->name, "mma") == 0, cdna3 = strcmp(engine->name, "cdna3") == 0,
-               cdna4 = strcmp(engine->name, "cdna4") == 0;
+               cdna4 = strcmp(engine->name, "cdna4") == 0, hopper = strcmp(engine->name, "hopper") == 0;
     model->tile = engine->kv_tile;
-    model->row_lanes = 4;
+    model->row_groups = hopper ? 2 : 1;
+    model->row_lanes = 4 * model->row_groups;
     model->lane_run = cdna3 || cdna4 ? 4 : 2;
     model->dim_parts = mma || cdna3 ? 2 : 1;
     model->dim_order = mma ? mma_dim_order() : cdna3 ? cdna3_dim_order() : NULL;

@@ -130,6 +130,10 @@ static void print_shares(FILE *text, const mla_attribution *a) {
             fprintf(text, "    %6.2f %% +- %-6.2g %s: %s\n", percent(a->share[k]), 100 * a->share_error[k], mla_stage_name((mla_stage)k),
                     mla_stage_choice((mla_stage)k, &a->model, choice, sizeof choice));
     fprintf(text, "    %6.2f %% +- %-6.2g unexplained\n", percent(a->unexplained), 100 * a->unexplained_error);
+    fprintf(text, "    that model gives the very output in %" PRId64 " of %" PRId64 " elements", a->same, a->elements);
+    if (a->same < a->elements)
+        fprintf(text, ", and is %.2g off (rms over all)", a->apart);
+    fputc('\n', text);
 }
 
 static void print_study(FILE *text, const study *s, const char *kernel, const char *line) {
@@ -180,6 +184,9 @@ static void add_study(cJSON *studies, const study *s, const char *kernel, const 
     for (int k = 0; k < MLA_STAGE_COUNT; k++)
         if (a->share[k] != 0)
             add_share(shares, a, (mla_stage)k);
+    cJSON_AddNumberToObject(o, "elements", (double)a->elements);
+    cJSON_AddNumberToObject(o, "same_as_model", (double)a->same);
+    cJSON_AddNumberToObject(o, "rms_from_model", a->apart);
     cJSON_AddNumberToObject(o, "unexplained", a->unexplained);
     cJSON_AddNumberToObject(o, "unexplained_standard_error", a->unexplained_error);
     cJSON_AddItemToArray(studies, o);
