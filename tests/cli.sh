@@ -211,6 +211,7 @@ else
 fi
 run drift order --kernel splitk@host:cdna4 --case 'heads=1 kv_len=130 plan=fixed:2'
 check "splits of our own kernel are found" says "2 of 65 tokens"
+check "and are those of its plan" says "plan     the same splits, tile and combine"
 check "and its order within a step" says "one by one: 0-3 16-19 4-7 20-23"
 refuse "drift without a command" drift
 refuse "an unknown command of drift" drift away

@@ -7,7 +7,7 @@
 
 #include "../ref/try.h"
 #include "drift.h"
-#include "drift_fingerprint.h"
+#include "drift_model.h"
 
 static const mla_drift_help help = {
     .usage = "Finds a kernel's splits, its tile and the order of its sums from outside: nothing but launches and outputs.\n"
@@ -18,9 +18,10 @@ static const mla_drift_help help = {
     .exits = "\n"
              "One kernel and one case (default: heads=16 kv_len=1024) in bf16; the case's values do not matter, its shapes and plan do.\n"
              "Splits and tile show when P is rounded. Sums show up to 128 terms: +M at one, -M at another, ones elsewhere; what meets\n"
-             "M before M meets -M is lost.\n"
+             "M before M meets -M is lost. Of our own kernels the plan is known, and what was found is compared with it.\n"
              "\n"
-             "exit: 0 found   1 the kernel failed   2 bad usage or input   3 it cannot run here, or cannot do the case\n"};
+             "exit: 0 found   1 the kernel failed, or does not what it planned   2 bad usage or input   3 it cannot run here, or cannot do "
+             "the case\n"};
 
 #define MOST_RANGES 24 /* of tokens in a line */
 
@@ -74,6 +75,43 @@ static chain chain_of(const mla_tree *tree, int leaves) {
         c.in_order &= c.order[i] == i;
     c.size = common_size(&c);
     return c;
+}
+
+/* ---- our own kernels -------------------------------------------------------------------------------------------------------------------- */
+
+typedef enum planned { PLAN_UNKNOWN, AS_PLANNED, NOT_AS_PLANNED } planned;
+
+static bool has_splits(const mla_fingerprint *f, const mla_range *ranges, int64_t count) {
+    bool same = count == f->num_splits;
+    for (int i = 0; i < f->num_splits && same; i++) {
+        const int64_t begin = ranges[i].begin > f->keys.begin ? ranges[i].begin : f->keys.begin;
+        same = f->splits[i].begin == begin && f->splits[i].end == ranges[i].end && f->splits[i].tokens == ranges[i].end - begin;
+    }
+    return same;
+}
+
+/* Are splits and tile of the probed row those of the plan, and are partials merged one by one, in order? */
+static mla_status compare_with_plan(const mla_subject *subject, const mla_case *c, int32_t sequence, const mla_fingerprint *f,
+                                    planned *found) {
+    const mla_kernel *kernel = subject->handle.kernel;
+    mla_inputs inputs = {0};
+    mla_drift_splits splits = {0};
+    *found = PLAN_UNKNOWN;
+    if (!mla_drift_knows(kernel) || !f->weights_rounded)
+        return mla_ok();
+    mla_status status = mla_inputs_make(c, &inputs);
+    if (status.code == MLA_OK)
+        status = mla_drift_splits_make(kernel, subject->handle.device, &inputs.problem, &splits);
+    if (status.code == MLA_OK) {
+        const int64_t row = ((int64_t)inputs.problem.qo_indptr[sequence + 1] - 1) * inputs.problem.heads, first = splits.first[row];
+        const chain combine = chain_of(&f->combine, f->combined);
+        const bool in_order = f->combined < 2 || (combine.is_chain && combine.in_order && combine.size == 1);
+        const bool same = has_splits(f, splits.ranges + first, splits.first[row + 1] - first);
+        *found = same && in_order && f->tile == mla_drift_model(kernel, &inputs.problem).tile ? AS_PLANNED : NOT_AS_PLANNED;
+    }
+    mla_drift_splits_free(&splits);
+    mla_inputs_free(&inputs);
+    return status;
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------------------------------ */
@@ -157,7 +195,7 @@ static void print_splits(FILE *text, const mla_fingerprint *f) {
     fprintf(text, f->num_splits > MOST_RANGES ? " ..." : "");
 }
 
-static void print_fingerprint(FILE *text, const mla_fingerprint *f, const char *kernel, const char *line) {
+static void print_fingerprint(FILE *text, const mla_fingerprint *f, planned plan, const char *kernel, const char *line) {
     const char *hidden = "does not show: P is not rounded";
     fprintf(text, "%s  %s\n", kernel, *line ? line : "(all defaults)");
     fprintf(text, "    keys     %" PRId64 "-%" PRId64 ", found in %" PRId64 " launches\n    splits   ", f->keys.begin, f->keys.end - 1,
@@ -178,6 +216,8 @@ static void print_fingerprint(FILE *text, const mla_fingerprint *f, const char *
     fprintf(text, "    sum      ");
     print_sum(text, &f->sum, f->summed, f->sum_first);
     fprintf(text, " (tokens %" PRId64 "-%" PRId64 ")\n", f->sum_first, f->sum_first + f->summed - 1);
+    if (plan != PLAN_UNKNOWN)
+        fprintf(text, "    plan     %s\n", plan == AS_PLANNED ? "the same splits, tile and combine" : "OTHER splits, tile or combine");
 }
 
 /* ---- JSON: each NULL when out of memory ------------------------------------------------------------------------------------------------ */
@@ -230,7 +270,7 @@ static cJSON *json_of_splits(const mla_fingerprint *f) {
     return splits;
 }
 
-static cJSON *json_of(const mla_fingerprint *f, const char *kernel, const char *line) {
+static cJSON *json_of(const mla_fingerprint *f, planned plan, const char *kernel, const char *line) {
     cJSON *o = cJSON_CreateObject(), *sum = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "kernel", kernel);
     cJSON_AddStringToObject(o, "case", line);
@@ -241,12 +281,13 @@ static cJSON *json_of(const mla_fingerprint *f, const char *kernel, const char *
     cJSON_AddNumberToObject(sum, "end", (double)(f->sum_first + f->summed));
     cJSON_AddItemToObject(sum, "order", json_of_sum(&f->sum, f->summed, f->sum_first));
     cJSON_AddItemToObject(o, "sum", sum);
+    cJSON_AddItemToObject(o, "as_planned", plan == PLAN_UNKNOWN ? cJSON_CreateNull() : cJSON_CreateBool(plan == AS_PLANNED));
     return o;
 }
 
 /* ---- the command ----------------------------------------------------------------------------------------------------------------------- */
 
-static mla_status find_and_report(const order_run *o, const mla_subject *subject, const mla_case *c) {
+static mla_status find_and_report(const order_run *o, const mla_subject *subject, const mla_case *c, planned *plan) {
     mla_fingerprint f = {0};
     char *line = mla_case_print(c);
     if (!line)
@@ -254,9 +295,11 @@ static mla_status find_and_report(const order_run *o, const mla_subject *subject
     mla_status status = subject->opened;
     if (status.code == MLA_OK)
         status = mla_fingerprint_take(subject->handle.kernel, mla_drift_device(subject), c, o->sequence, &f);
+    if (status.code == MLA_OK)
+        status = compare_with_plan(subject, c, o->sequence, &f, plan);
     if (status.code == MLA_OK) {
-        print_fingerprint(mla_selection_text(&o->selection), &f, subject->spec, line);
-        status = mla_drift_write_json(o->selection.json, json_of(&f, subject->spec, line));
+        print_fingerprint(mla_selection_text(&o->selection), &f, *plan, subject->spec, line);
+        status = mla_drift_write_json(o->selection.json, json_of(&f, *plan, subject->spec, line));
     }
     mla_fingerprint_free(&f);
     free(line);
@@ -266,15 +309,16 @@ static mla_status find_and_report(const order_run *o, const mla_subject *subject
 static mla_exit run(const order_run *o) {
     const mla_selection *s = &o->selection;
     int ran = 0, failed = 0;
+    planned plan = PLAN_UNKNOWN;
     if (s->num_subjects != 1 || s->cases.count != 1)
         return mla_usage_error("drift order takes one kernel and one case");
     if (o->sequence >= s->cases.cases[0].batch)
         return mla_usage_error("--sequence %d: the case has %d sequences", o->sequence, s->cases.cases[0].batch);
-    const mla_status status = find_and_report(o, &s->subjects[0], &s->cases.cases[0]);
+    const mla_status status = find_and_report(o, &s->subjects[0], &s->cases.cases[0], &plan);
     if (status.code == MLA_EIO || status.code == MLA_ENOMEM)
         return mla_usage_error("%s", status.message);
     mla_drift_count(mla_selection_text(s), &s->subjects[0], &s->cases.cases[0], &status, &ran, &failed);
-    return mla_drift_exit(ran, failed);
+    return mla_drift_exit(ran, failed + (plan == NOT_AS_PLANNED));
 }
 
 static mla_status set_sequence(void *context, int option, const char *value) {
