@@ -1,6 +1,7 @@
 /* Kernels that depend on one thing they should not: its axis must say so, and no other. Sequences taken out of a problem keep their rows. */
 #include <criterion/criterion.h>
 #include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../verify/invariance.h"
@@ -121,6 +122,20 @@ Test(invariance, a_kernel_that_counts_threads) {
     omp_set_num_threads(2);
     probe("heads=2 kv_len=40,3 seed=1", run_by_threads);
     expect_alone(MLA_AXIS_THREADS);
+}
+
+static int run_by_fibers(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t size) {
+    const int failed = run_right(kernel, launch, reason, size);
+    const char *seed = getenv("MLA_FIBER_SEED");
+    if (seed && strcmp(seed, "2") == 0)
+        touch_last(launch);
+    return failed;
+}
+
+Test(invariance, a_kernel_that_races) {
+    probe("heads=2 kv_len=40,3 seed=1", run_by_fibers);
+    expect_alone(MLA_AXIS_ORDER);
+    cr_expect_str_eq(results[MLA_AXIS_ORDER].detail, "with MLA_FIBER_SEED=2: other bits at seq 1 q 0 head 1");
 }
 
 static int run_by_splits(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t size) {

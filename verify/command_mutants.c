@@ -262,27 +262,29 @@ static mla_status set_fiber_seed(int seed) {
     return setenv("MLA_FIBER_SEED", text, 1) == 0 ? mla_ok() : mla_error(MLA_ENOMEM, "no memory for MLA_FIBER_SEED");
 }
 
-static mla_status run_plugin_once(mutants_run *r, const char *path, mla_mutant_row *row) {
-    mla_subject subject = {.spec = path};
-    TRY(mla_kernel_open(path, &subject.handle));
-    mla_status status = mla_ok();
-    for (int c = 0; c < r->selection.cases.count && status.code == MLA_OK; c++)
+static mla_status run_plugin_once(mutants_run *r, const mla_subject *subject, mla_mutant_row *row) {
+    for (int c = 0; c < r->selection.cases.count; c++)
         if (r->exams[c].able)
-            status = try_plugin(&subject, &r->exams[c], r->report.tolerance, &row->grades[c]);
-    mla_kernel_close(&subject.handle);
-    return status;
+            TRY(try_plugin(subject, &r->exams[c], r->report.tolerance, &row->grades[c]));
+    return mla_ok();
+}
+
+/* In one order of fibers after the other, until the gate fails one. */
+static mla_status run_orders(mutants_run *r, const mla_subject *subject, mla_mutant_row *row) {
+    for (int seed = 0; seed < FIBER_SEEDS && mla_mutant_fate_of(&r->report, row, MLA_OUR_GATE).failed == 0; seed++) {
+        TRY(set_fiber_seed(seed));
+        TRY(run_plugin_once(r, subject, row));
+    }
+    return mla_ok();
 }
 
 static mla_status run_plugin(mutants_run *r, const struct plugin *plugin) {
+    mla_subject subject = {.spec = plugin->path};
     mla_mutant_row *row;
-    mla_status status = add_row(r, plugin->name, "plug-in", strncmp(plugin->name, "benign_", 7) == 0, &row);
-    for (int seed = 0; seed < FIBER_SEEDS && status.code == MLA_OK; seed++) {
-        status = set_fiber_seed(seed);
-        if (status.code == MLA_OK)
-            status = run_plugin_once(r, plugin->path, row);
-        if (mla_mutant_fate_of(&r->report, row, MLA_OUR_GATE).failed > 0)
-            break;
-    }
+    TRY(add_row(r, plugin->name, "plug-in", strncmp(plugin->name, "benign_", 7) == 0, &row));
+    TRY(mla_kernel_open(plugin->path, &subject.handle));
+    const mla_status status = run_orders(r, &subject, row);
+    mla_kernel_close(&subject.handle);
     mla_progress_step(&r->progress);
     return status;
 }
