@@ -41,6 +41,10 @@ void host_close(mla_launcher *launcher) {
 } // namespace
 
 mla_status mla_host_launcher_open(mla_device *device, const char *engine, mla_launcher **launcher) {
+    uint64_t seed;
+    mla_status status = read_fiber_seed(&seed); /* a malformed one is refused before anything runs */
+    if (status.code != MLA_OK)
+        return status;
     const mla_engine *found = mla_engine_find(engine);
     if (!found)
         return mla_error(MLA_EINVAL, "no engine '%s'", engine);
