@@ -221,7 +221,7 @@ static law fit(const point *points, int count, double (*number)(const point *)) 
 }
 
 static void print_law(FILE *text, const char *what, const axis *over, const law *l) {
-    fprintf(text, "        %-20s ~ %s^%+.3f +- %.3f\n", what, over->name, l->slope, l->error);
+    fprintf(text, "    %-20s ~ %s^%+.3f +- %.3f\n", what, over->name, l->slope, l->error);
 }
 
 /* JSON has no NaN. */
