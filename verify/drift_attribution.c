@@ -47,22 +47,48 @@ static bool is_changed(const mla_attribution *a, mla_stage stage) {
     return false;
 }
 
-static mla_status best_change(work *w, const mla_attribution *a, int *best, double *left) {
+/* What each choice would leave: choices run side by side, for rows may be few. INFINITY: its stage has been changed. */
+static mla_status try_choices(const work *w, const mla_attribution *a, double *left) {
+    mla_status status = mla_ok();
+#pragma omp parallel
+    {
+        work own = *w;
+        own.trial = malloc((w->elements + (size_t)w->seen->rows) * sizeof *own.trial + 1);
+        own.lse = own.trial ? own.trial + w->elements : NULL;
+#pragma omp for schedule(dynamic)
+        for (int i = 0; i < mla_num_choices; i++) {
+            mla_model model = a->model;
+            left[i] = INFINITY;
+            if (is_changed(a, mla_choices[i].stage))
+                continue;
+            mla_stage_copy(mla_choices[i].stage, &mla_choices[i].model, &model);
+            const mla_status tried = own.trial ? left_by(&own, &model, &left[i]) : mla_error(MLA_ENOMEM, "no memory for a trial");
+            if (tried.code != MLA_OK) {
+#pragma omp critical(mla_try_choices)
+                status = tried;
+            }
+        }
+        free(own.trial);
+    }
+    return status;
+}
+
+/* The first of equals. */
+static mla_status best_change(const work *w, const mla_attribution *a, int *best, double *left) {
+    double *lefts = malloc((size_t)mla_num_choices * sizeof *lefts + 1);
     *best = -1;
     *left = INFINITY;
-    for (int i = 0; i < mla_num_choices; i++) {
-        mla_model model = a->model;
-        double here;
-        if (is_changed(a, mla_choices[i].stage))
-            continue;
-        mla_stage_copy(mla_choices[i].stage, &mla_choices[i].model, &model);
-        TRY(left_by(w, &model, &here));
-        if (here < *left) {
-            *left = here;
+    if (!lefts)
+        return mla_error(MLA_ENOMEM, "no memory for %d choices", mla_num_choices);
+    const mla_status status = try_choices(w, a, lefts);
+    for (int i = 0; i < mla_num_choices && status.code == MLA_OK; i++) {
+        if (lefts[i] < *left) {
+            *left = lefts[i];
             *best = i;
         }
     }
-    return mla_ok();
+    free(lefts);
+    return status;
 }
 
 static mla_status search(work *w, mla_attribution *a) {
