@@ -83,6 +83,7 @@ Test(kv_profile, a_doubled_token_stands_out_in_its_block) {
     cr_expect_float_eq(profile.token[0].excess, 1, 0.02);
     cr_expect_float_eq(profile.token[1].excess, 0, 0.02);
     cr_expect_gt(excess_at(profile.block, 50, 50), 0.1);
+    cr_expect_gt(profile.explained, 0.999, "by the token alone: %g", profile.explained);
 }
 
 Test(kv_profile, a_missing_tile_is_minus_one_all_over) {

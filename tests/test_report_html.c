@@ -149,7 +149,7 @@ Test(pictures, the_profile_shows_what_is_missing) {
     expect_contains(html, "<path class=\"l6\" d=\"M194.0 45.8h75.0v37.8h-75.0z\">");
     cr_expect_eq(occurrences(html, "class=\"l6\" d=\"M"), 3, "the map's, and one in each strip");
     expect_contains(html, "| seq 0 q 1 head 1 |");
-    expect_contains(html, "the blocks explain 90 % of the error, of noise 1 %");
+    expect_contains(html, "the fit explains 90 % of the error, of noise 1 %");
     free(html);
     p->blocks = MLA_KV_BLOCKS + 1;
     size_t bytes;

@@ -88,7 +88,7 @@ typedef struct mla_kv_part {
 typedef struct mla_kv_profile {
     mla_place place;            /* of the row; column -1 */
     int32_t blocks, tokens;     /* 0 blocks: there is no profile; 0 tokens: the blocks are tokens */
-    double explained, expected; /* share of the row's squared error that `block` explains, and that as many parts explain of mere noise */
+    double explained, expected; /* share of the row's squared error that the parts explain, and that as many explain of mere noise */
     mla_kv_part block[MLA_KV_BLOCKS];
     mla_kv_part token[MLA_KV_TOKENS]; /* of the block whose excess stands out most */
 } mla_kv_profile;

@@ -360,7 +360,7 @@ static void put_profile(FILE *html, const mla_kv_profile *p) {
     put_key(html, 1, "two deviations");
     put_key(html, 6, "beyond four");
     fprintf(html,
-            "none: too little weight to tell | the blocks explain %.3g %% of the error, of noise %.2g "
+            "none: too little weight to tell | the fit explains %.3g %% of the error, of noise %.2g "
             "%%</figcaption></figure>",
             100 * p->explained, 100 * p->expected);
 }

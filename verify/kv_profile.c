@@ -181,6 +181,11 @@ static int cut(int64_t begin, int64_t end, int64_t size, mla_kv_part *parts) {
     return count;
 }
 
+static void tell_quality(const fit *f, mla_kv_profile *profile) {
+    profile->explained = 1 - f->left / dot(f->error, f->error, MLA_HEAD_DIM_V);
+    profile->expected = f->freedom / MLA_HEAD_DIM_V;
+}
+
 static mla_status profile_blocks(fit *f, mla_kv_profile *profile) {
     const mla_scene *scene = f->scene;
     int64_t size = 1;
@@ -190,8 +195,7 @@ static mla_status profile_blocks(fit *f, mla_kv_profile *profile) {
     f->parts = profile->block;
     f->count = f->settled = profile->blocks;
     TRY(run_fit(f));
-    profile->explained = 1 - f->left / dot(f->error, f->error, MLA_HEAD_DIM_V);
-    profile->expected = f->freedom / MLA_HEAD_DIM_V;
+    tell_quality(f, profile);
     return mla_ok();
 }
 
@@ -210,6 +214,7 @@ static mla_status profile_tokens(fit *f, mla_kv_profile *profile) {
     fit finer = {.scene = f->scene, .unit = f->unit, .parts = parts, .count = count + profile->tokens, .settled = count};
     memcpy(finer.error, f->error, sizeof finer.error);
     TRY(run_fit(&finer));
+    tell_quality(&finer, profile);
     memcpy(profile->token, parts + count, (size_t)profile->tokens * sizeof *parts);
     return mla_ok();
 }
