@@ -32,12 +32,17 @@ static int fail(mla_status status, char *reason, size_t reason_size) {
     return 1;
 }
 
-/* Does a sequence, under sparse attention a query token, have more rows than `rows`, on average over those that have any? */
+/*
+ * Does a sequence, under sparse attention a query token, have more rows than `rows`, on average over those that have any? Splits of a fixed size give a
+ * sequence the same bits in any company: there only what all sequences share decides, a query token's rows.
+ */
 static bool is_taller(const mla_problem *p, int32_t rows) {
     int64_t sequences = 0;
+    if (p->paging == MLA_SPARSE || p->split_policy == MLA_SPLIT_SIZE)
+        return p->heads > rows;
     for (int32_t b = 0; b < p->batch; b++)
         sequences += mla_q_len(p, b) > 0;
-    return p->paging == MLA_SPARSE ? p->heads > rows : (int64_t)p->qo_indptr[p->batch] * p->heads > sequences * rows;
+    return (int64_t)p->qo_indptr[p->batch] * p->heads > sequences * rows;
 }
 
 static mla_launcher *launcher_for(const splitk *s, const mla_problem *host) {

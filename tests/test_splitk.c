@@ -1,4 +1,7 @@
 /* The split-K kernels on the host against the oracle: each line is here for a path of plan, walk or combine. */
+#include "../gpu/launcher.h"
+#include "../gpu/splitk.h"
+#include "../verify/inputs.h"
 #include "../verify/run.h"
 
 #include <criterion/criterion.h>
@@ -97,4 +100,37 @@ Test(splitk, a_malformed_fiber_seed_is_refused) {
         cr_skip_test("built without host execution");
     cr_expect_eq(status.code, MLA_EINVAL);
     cr_expect_str_eq(status.message, "MLA_FIBER_SEED=12x is no 64-bit number");
+}
+
+/* ---- which engine ---- */
+
+static const mla_engine *engine_of(const mla_kernel *kernel, const char *line) {
+    mla_case test;
+    mla_inputs inputs;
+    cr_assert_eq(mla_case_parse(line, &test).code, MLA_OK);
+    cr_assert_eq(mla_inputs_make(&test, &inputs).code, MLA_OK);
+    const mla_engine *engine = mla_splitk_engine(kernel, &inputs.problem);
+    mla_inputs_free(&inputs);
+    mla_case_free(&test);
+    return engine;
+}
+
+/* A tile has 16 rows: 8 heads times 5 and 1 query tokens are 24 on average. */
+Test(splitk, splits_of_a_fixed_size_choose_an_engine_by_the_heads_alone) {
+    mla_device *device;
+    mla_launcher *launcher, *tall;
+    mla_kernel *kernel;
+    if (mla_host_device_open(&device).code != MLA_OK)
+        cr_skip_test("built without host execution");
+    cr_assert_eq(mla_host_launcher_open(device, "mma", &launcher).code, MLA_OK);
+    cr_assert_eq(mla_host_launcher_open(device, "cdna4", &tall).code, MLA_OK);
+    launcher->tall = tall;
+    cr_assert_eq(mla_splitk_open(launcher, "splitk", &kernel).code, MLA_OK);
+    cr_expect_eq(engine_of(kernel, "heads=8 q_len=5,1 kv_len=40"), tall->engine);
+    cr_expect_eq(engine_of(kernel, "heads=8 q_len=1 kv_len=40"), launcher->engine);
+    cr_expect_eq(engine_of(kernel, "heads=8 q_len=5,1 kv_len=40 plan=size:64"), launcher->engine);
+    cr_expect_eq(engine_of(kernel, "heads=32 q_len=5,1 kv_len=40 plan=size:64"), tall->engine);
+    tall->close(tall);
+    mla_splitk_close(kernel);
+    device->close(device);
 }
