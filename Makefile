@@ -96,7 +96,7 @@ check: all unit ## unit tests and the smoke cases: under a minute
 
 test: all unit cli ## everything
 	$(RUN) --quiet --kernel reference $(HOST_KERNELS) $(GATE_CASES) $(TEST_CASES)
-	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --quiet --kernel $(if $(HAVE_BOOST),splitk@host:cdna3,reference) --case 'kv_len=256,65,0 input=uniform plan=fixed:3 seed=1'
+	OMP_WAIT_POLICY=passive $(B)/mla-verify mutants --quiet --kernel $(if $(HAVE_BOOST),splitk@host:cdna3,reference) --case 'kv_len=256,65,0 input=uniform plan=fixed:3 seed=1' --case 'heads=4 kv_len=130,3 input=exact plan=fixed:2'
 
 unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 	@test -n "$(TESTS)" || { echo "unit tests need libcriterion-dev: run 'make deps'" >&2; exit 1; }

@@ -159,6 +159,10 @@ check "planted bugs are noticed: exit 0" exits 0
 check "the summary counts them" says "2 of 2 mutants killed, 0 not shown; 2 of 2 benign variants passed"
 check "a wide tolerance of one's own catches none" grep -q '^yours  *0 of 2 ' "$folder/stdout"
 check "the JSON counts them too" grep -q '"killed":	2' "$folder/mutants.json"
+check "and the causes that were named" grep -q '"diagnosed":	2' "$folder/mutants.json"
+check "and what each part of the gate noticed" grep -q '"killers":' "$folder/mutants.json"
+run mutants --kernel splitk@host:mma --case 'heads=2 kv_len=130 input=exact' --only next_code
+check "where inputs are exact, bits alone notice the next code" grep -q '^bits  *1  *1  *1$' "$folder/stdout"
 run mutants --kernel reference --case 'kv_len=65 input=flat' --only equal_weights
 check "nothing that shows is no pass" exits 1
 check "and says so" says "0 of 0 mutants killed, 1 not shown"

@@ -302,7 +302,9 @@ static bool add_summary(cJSON *root, const mla_mutant_summary *s) {
     cJSON *o = cJSON_AddObjectToObject(root, "summary");
     return o && add_number(o, "mutants", s->mutants) && add_number(o, "killed", s->killed) && add_number(o, "not_shown", s->not_shown) &&
            add_number(o, "benign", s->benign) && add_number(o, "benign_passed", s->benign_passed) &&
-           add_number(o, "false_alarms", s->false_alarms) && add_number(o, "smallest_scale_error_caught", s->smallest_scale_error_caught);
+           add_number(o, "false_alarms", s->false_alarms) && add_number(o, "smallest_scale_error_caught", s->smallest_scale_error_caught) &&
+           add_number(o, "diagnosable", s->diagnosable) && add_number(o, "diagnosed", s->diagnosed) &&
+           add_number(o, "misnamed", s->misnamed);
 }
 
 static bool add_cases(cJSON *cases, const mla_case_list *list) {
