@@ -135,6 +135,22 @@ Test(report_text, a_failing_case_says_where_and_how_to_repeat_it) {
     free(text);
 }
 
+Test(report_text, errors_of_the_wrong_size_point_to_inference) {
+    mla_result r = passing();
+    r.verdict = mla_verdict_make(MLA_FAILED, "errors are 1.37 times the size this contract explains");
+    char *text = text_of(&r, (mla_text_style){0});
+    expect_contains(text, "which rounding: mla-verify contract --kernel theirs.so --infer\n");
+    free(text);
+    r.golden = "golden.safetensors";
+    text = text_of(&r, (mla_text_style){0});
+    expect_lacks(text, "--infer");
+    free(text);
+    r = failing();
+    text = text_of(&r, (mla_text_style){0});
+    expect_lacks(text, "--infer");
+    free(text);
+}
+
 Test(report_text, many_wrong_sequences_are_summed_up) {
     mla_result r = failing();
     test_case.batch = r.measure.batch = 10;

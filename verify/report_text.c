@@ -216,6 +216,20 @@ static void print_command(FILE *stream, const char *label, const mla_result *res
     free(command);
 }
 
+/* Did it fail though every value is right? Then its errors are of the wrong size. */
+static bool fails_by_size(const mla_result *result) {
+    const mla_measure *m = &result->measure;
+    return result->measured && mla_counts_wrong(&m->out) + mla_counts_wrong(&m->lse) == 0 && !*result->integrity.guard_touched &&
+           !*result->integrity.input_changed;
+}
+
+static void print_infer(FILE *stream, const char *kernel) {
+    char *quoted = mla_shell_quote(kernel);
+    if (quoted)
+        fprintf(stream, INDENT "which rounding: mla-verify contract --kernel %s --infer\n", quoted);
+    free(quoted);
+}
+
 /* What can be done about it. */
 static void print_commands(FILE *stream, const mla_result *result) {
     if (!result->given)
@@ -224,6 +238,8 @@ static void print_commands(FILE *stream, const mla_result *result) {
         print_command(stream, "smallest", result, result->smallest, NULL);
     if (result->kept)
         fprintf(stream, INDENT "kept: %s\n", result->kept);
+    if (!result->given && !result->golden && fails_by_size(result))
+        print_infer(stream, result->kernel);
 }
 
 void mla_text_result(FILE *stream, mla_text_style style, const mla_result *result) {
