@@ -20,9 +20,10 @@ typedef struct part {
 typedef struct row_work {
     const mla_model *model;
     const mla_problem *problem;
-    mla_problem codes; /* the same with per-tensor scales of 1: they are part of `scale` and of the end */
-    double scale, cap; /* from <q, k> in codes to log2 units, or cap * tanh(scale <q, k>) */
-    bool convert;      /* KV need rounding to become operands */
+    mla_problem codes;        /* the same with per-tensor scales of 1: they are part of `scale` and of the end */
+    double scale, cap;        /* from <q, k> in codes to log2 units, or cap * tanh(scale <q, k>) */
+    bool convert;             /* KV need rounding to become operands */
+    const int64_t *positions; /* the splits' */
     mla_range seen;
     int32_t sequence;
     int64_t token;
@@ -151,7 +152,7 @@ static double score_of(const row_work *w, double sum) {
 
 static void score_tile(row_work *w, int64_t first, int count) {
     for (int t = 0; t < count; t++) {
-        const int64_t position = first + t;
+        const int64_t position = w->positions ? w->positions[first + t] : first + t;
         const bool seen = position >= w->seen.begin && position < w->seen.end;
         w->slots[t] = seen ? mla_kv_slot(w->problem, w->sequence, w->token, position) : -1;
         w->scores[t] = w->slots[t] < 0 ? -INFINITY : score_of(w, dot(w, w->slots[t]));
@@ -392,7 +393,9 @@ static void run_one(row_work *w, const model_run *run, int64_t r) {
     const mla_range seen = sequence < 0 ? (mla_range){0, 0} : mla_visible(run->problem, sequence, token);
     const mla_range *ranges = &seen;
     int64_t count = seen.begin < seen.end;
+    w->positions = NULL;
     if (run->splits) {
+        w->positions = run->splits->positions;
         ranges = run->splits->ranges + run->splits->first[r];
         count = run->splits->first[r + 1] - run->splits->first[r];
     }

@@ -90,6 +90,8 @@ mla_model mla_model_of_contract(const mla_contract *contract, const mla_problem 
 typedef struct mla_model_splits {
     const mla_range *ranges;
     const int64_t *first; /* [rows + 1] */
+    const int64_t
+        *positions; /* ranges are of entries of this list, positions in the order in which a split takes them; NULL: of positions */
 } mla_model_splits;
 
 /*

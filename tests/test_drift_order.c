@@ -4,7 +4,7 @@
 
 #include "../gpu/engine.h"
 #include "../ref/model.h"
-#include "../verify/drift_fingerprint.h"
+#include "../verify/drift_model.h"
 
 static mla_fingerprint take(const char *spec, const char *line, mla_kernel_handle *handle, mla_case *c) {
     mla_fingerprint f;
@@ -105,16 +105,28 @@ Test(drift_order, sees_the_order_within_a_step) {
 
 /* Splits of 48, 16 and the rest, merged last to first; tiles of 24; eight products at once. */
 static const mla_range odd_ranges[] = {{64, 100}, {48, 64}, {0, 48}};
+static int64_t dealt[100]; /* tiles of 24 dealt to two splits: 0-23 48-71 96-99, 24-47 72-95 */
+static const mla_range dealt_ranges[] = {{0, 52}, {52, 100}};
 static mla_model odd_model;
+static bool odd_deals;
+
+static mla_model_splits odd_splits(int32_t keys) {
+    static const int64_t three[] = {0, 3}, two[] = {0, 2}, one[] = {0, 1};
+    static mla_range whole;
+    whole = (mla_range){0, keys};
+    if (keys != 100)
+        return (mla_model_splits){.ranges = &whole, .first = one};
+    if (!odd_deals)
+        return (mla_model_splits){.ranges = odd_ranges, .first = three};
+    for (int i = 0, even = 0, uneven = 52; i < 100; i++)
+        dealt[i / 24 % 2 == 0 ? even++ : uneven++] = i;
+    return (mla_model_splits){.ranges = dealt_ranges, .first = two, .positions = dealt};
+}
 
 static int run_odd(const mla_kernel *kernel, const mla_launch *launch, char *reason, size_t reason_size) {
     (void)kernel, (void)reason, (void)reason_size;
     double out[MLA_HEAD_DIM_V], lse;
-    const int64_t first[] = {0, 3};
-    const mla_range whole[] = {{0, launch->host->kv_indptr[1]}};
-    const int64_t one[] = {0, 1};
-    const mla_model_splits splits =
-        launch->host->kv_indptr[1] == 100 ? (mla_model_splits){odd_ranges, first} : (mla_model_splits){whole, one};
+    const mla_model_splits splits = odd_splits(launch->host->kv_indptr[1]);
     if (mla_model_run(launch->host, &odd_model, &splits, 0, 1, out, &lse).code != MLA_OK)
         return 1;
     for (int c = 0; c < MLA_HEAD_DIM_V; c++)
@@ -159,6 +171,47 @@ Test(drift_order, sees_a_plan_it_has_never_seen) {
     cr_assert(mla_tree_is_chain(&f.sum, group, &groups, &apart));
     for (int i = 0; i < f.summed; i++)
         cr_expect_eq(group[i], i / 8, "token %d joins at step %d", i, group[i]);
+    mla_fingerprint_free(&f);
+}
+
+Test(drift_order, sees_tiles_dealt_to_splits_in_turn) {
+    mla_contract contract = mla_contract_default();
+    contract.tile = 24;
+    odd_deals = true;
+    mla_fingerprint f = take_odd(contract);
+    cr_assert_eq(f.num_splits, 2);
+    cr_expect(f.splits[0].begin == 0 && f.splits[0].end == 100 && f.splits[0].tokens == 52);
+    cr_expect(f.splits[1].begin == 24 && f.splits[1].end == 96 && f.splits[1].tokens == 48);
+    for (int i = 0; i < 100; i++)
+        cr_expect_eq(f.tokens[i], dealt[i]);
+    cr_expect_eq(f.tile, 24);
+    cr_expect_eq(f.summed, 24, "as far as the first split goes in one piece");
+    mla_fingerprint_free(&f);
+}
+
+/* Sequences of 100, which deals, and of 130 keys, one split; two rows each. */
+Test(drift_order, splits_dealt_in_turn_are_listed) {
+    const int32_t qo_indptr[] = {0, 1, 2}, kv_indptr[] = {0, 100, 230};
+    const mla_problem p = {.batch = 2, .heads = 2, .total_q = 2, .qo_indptr = qo_indptr, .kv_indptr = kv_indptr, .total_kv = 230};
+    const mla_kernel kernel = {.name = "odd"};
+    mla_contract contract = mla_contract_default();
+    mla_drift_splits splits;
+    contract.tile = 24;
+    odd_deals = true;
+    mla_fingerprint f = take_odd(contract);
+    cr_assert_eq(mla_drift_splits_make(&kernel, NULL, &p, &splits).code, MLA_OK);
+    cr_assert_eq(mla_drift_splits_set(&p, 0, &f, &splits).code, MLA_OK);
+    cr_assert_eq(splits.first[2], 4);
+    cr_assert_eq(splits.first[4], 6);
+    for (int r = 0; r < 2; r++) {
+        cr_expect_eq(splits.ranges[2 * r].begin, 130);
+        cr_expect_eq(splits.ranges[2 * r + 1].begin, 182);
+        cr_expect_eq(splits.ranges[2 * r + 1].end, 230);
+        cr_expect(splits.ranges[4 + r].begin == 0 && splits.ranges[4 + r].end == 130, "as it was");
+    }
+    for (int i = 0; i < 230; i++)
+        cr_expect_eq(splits.view.positions[i], i < 130 ? i : dealt[i - 130]);
+    mla_drift_splits_free(&splits);
     mla_fingerprint_free(&f);
 }
 

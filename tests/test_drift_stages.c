@@ -41,7 +41,7 @@ static void subject_make(subject *s, int32_t heads, int32_t keys, int splits, ml
             s->ranges[r * splits + i] = (mla_range){keys * i / splits, keys * (i + 1) / splits};
         s->first[r + 1] = (r + 1) * splits;
     }
-    s->splits = (mla_model_splits){s->ranges, s->first};
+    s->splits = (mla_model_splits){.ranges = s->ranges, .first = s->first};
 }
 
 static mla_attribution attribute(subject *s) {

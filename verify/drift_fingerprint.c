@@ -92,7 +92,8 @@ static void merge(const search *s, int64_t *split) {
 static mla_status list_splits(const search *s, const int64_t *split, mla_fingerprint *f) {
     int64_t *index = calloc((size_t)s->tokens, sizeof *index);
     f->splits = calloc((size_t)s->tokens, sizeof *f->splits);
-    if (!index || !f->splits) {
+    f->tokens = calloc((size_t)s->tokens, sizeof *f->tokens);
+    if (!index || !f->splits || !f->tokens) {
         free(index);
         return mla_error(MLA_ENOMEM, "no memory for splits of %lld tokens", (long long)s->tokens);
     }
@@ -105,6 +106,11 @@ static mla_status list_splits(const search *s, const int64_t *split, mla_fingerp
         own->end = f->keys.begin + i + 1;
         own->tokens++;
     }
+    int64_t listed = 0;
+    for (int k = 0; k < f->num_splits; k++)
+        for (int64_t i = 0; i < s->tokens; i++)
+            if (index[split[i]] == k)
+                f->tokens[listed++] = f->keys.begin + i;
     free(index);
     return mla_ok();
 }
@@ -128,33 +134,46 @@ static mla_status find_splits(search *s, mla_fingerprint *f) {
     return status;
 }
 
-static const mla_drift_split *longest_split(const mla_fingerprint *f) {
-    const mla_drift_split *longest = f->splits;
-    for (int i = 1; i < f->num_splits; i++)
-        if (f->splits[i].tokens > longest->tokens)
-            longest = &f->splits[i];
+/* Positions of a split's tokens. */
+typedef struct member_list {
+    const int64_t *positions;
+    int64_t count;
+} member_list;
+
+static member_list longest_split(const mla_fingerprint *f) {
+    member_list longest = {f->tokens, 0}, here = longest;
+    for (int i = 0; i < f->num_splits; i++, here.positions += here.count) {
+        here.count = f->splits[i].tokens;
+        longest = here.count > longest.count ? here : longest;
+    }
     return longest;
 }
 
 /* ---- tile -------------------------------------------------------------------------------------------------------------------------------- */
 
-static int64_t first_same(const search *s) {
-    int64_t first = 0;
-    while (!s->same[first])
-        first++;
-    return first;
+static bool is_same(const search *s, int64_t position) {
+    return s->same[position - s->probe->keys.begin];
+}
+
+/* Of the members, the first that is the same as member `of`. */
+static mla_status first_same(search *s, const member_list *split, int64_t of, int64_t *first) {
+    TRY(find_same(s, split->positions[of] - s->probe->keys.begin));
+    for (*first = 0; *first < of && !is_same(s, split->positions[*first]);)
+        ++*first;
+    return mla_ok();
 }
 
 /* From the last token of a split back to where its tile begins, and from the token before that to where the tile before it begins. */
-static mla_status tile_before(search *s, int64_t last, int64_t *tile) {
+static mla_status tile_before(search *s, const member_list *split, int64_t *tile) {
+    int64_t begin = 0, before;
     *tile = 0;
-    TRY(find_same(s, last));
-    const int64_t begin = first_same(s);
+    if (split->count > 1)
+        TRY(first_same(s, split, split->count - 1, &begin));
     if (begin == 0)
         return mla_ok();
-    TRY(find_same(s, begin - 1));
-    if (s->same[last])
-        *tile = begin - first_same(s);
+    TRY(first_same(s, split, begin - 1, &before));
+    if (is_same(s, split->positions[split->count - 1]))
+        *tile = begin - before;
     return mla_ok();
 }
 
@@ -162,6 +181,17 @@ static bool search_make(mla_probe *probe, search *s) {
     *s = (search){.probe = probe, .tokens = probe->keys.end - probe->keys.begin};
     s->same = calloc((size_t)s->tokens, sizeof *s->same);
     return s->same != NULL;
+}
+
+static mla_status tile_of_all(search *s, int64_t *tile) {
+    int64_t *all = malloc((size_t)s->tokens * sizeof *all);
+    if (!all)
+        return mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)s->tokens);
+    for (int64_t i = 0; i < s->tokens; i++)
+        all[i] = s->probe->keys.begin + i;
+    const mla_status status = tile_before(s, &(member_list){all, s->tokens}, tile);
+    free(all);
+    return status;
 }
 
 /* One sequence, long, in one split: if the kernel cannot do that, its tile stays unknown. */
@@ -178,7 +208,7 @@ static mla_status tile_of_long_case(const mla_kernel *kernel, mla_device *device
     if (status.code == MLA_OK && !search_make(&probe, &s))
         status = mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)s.tokens);
     if (status.code == MLA_OK)
-        status = tile_before(&s, s.tokens - 1, &f->tile);
+        status = tile_of_all(&s, &f->tile);
     f->launches += probe.launches;
     free(s.same);
     mla_probe_free(&probe);
@@ -201,9 +231,10 @@ static mla_status find_sum(mla_probe *probe, mla_fingerprint *f) {
     const int64_t wanted = f->tile > 0 && 2 * f->tile <= MLA_TREE_LEAVES ? 2 * f->tile : SUM_TOKENS;
     f->sum_first = f->keys.begin;
     if (f->weights_rounded) {
-        const mla_drift_split *longest = longest_split(f);
-        tokens = longest->tokens == longest->end - longest->begin ? longest->tokens : 1;
-        f->sum_first = longest->begin;
+        const member_list longest = longest_split(f);
+        f->sum_first = longest.positions[0];
+        for (tokens = 1; tokens < longest.count && longest.positions[tokens] == f->sum_first + tokens;)
+            tokens++;
     }
     f->summed = (int)(tokens < wanted ? tokens : wanted);
     for (int i = 0; i < f->summed; i++)
@@ -218,7 +249,8 @@ static mla_status take(mla_probe *probe, const mla_case *c, search *s, mla_finge
         return mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)s->tokens);
     if (f->weights_rounded) {
         TRY(find_splits(s, f));
-        TRY(tile_before(s, longest_split(f)->end - 1 - f->keys.begin, &f->tile));
+        const member_list longest = longest_split(f);
+        TRY(tile_before(s, &longest, &f->tile));
         if (f->tile == 0)
             TRY(tile_of_long_case(probe->kernel, probe->device, c, f));
         TRY(find_combine(probe, f));
@@ -241,5 +273,6 @@ mla_status mla_fingerprint_take(const mla_kernel *kernel, mla_device *device, co
 
 void mla_fingerprint_free(mla_fingerprint *fingerprint) {
     free(fingerprint->splits);
+    free(fingerprint->tokens);
     *fingerprint = (mla_fingerprint){0};
 }

@@ -13,6 +13,7 @@ typedef struct mla_fingerprint {
     bool weights_rounded; /* P is rounded, so splits and tile show */
     mla_drift_split *splits;
     int num_splits;
+    int64_t *tokens;  /* positions, split by split: split i has the next splits[i].tokens */
     int64_t tile;     /* tokens between two looks at the maximum; 0: does not show */
     mla_tree combine; /* of the first splits, at most MLA_TREE_LEAVES: leaf i is split i */
     int combined;     /* 0: not looked at */

@@ -84,7 +84,7 @@ mla_model mla_drift_model(const mla_kernel *kernel, const mla_problem *host) {
 static mla_status allocate(mla_drift_splits *splits, int64_t rows, int64_t ranges) {
     *splits = (mla_drift_splits){.ranges = malloc((size_t)(ranges + 1) * sizeof *splits->ranges),
                                  .first = malloc((size_t)(rows + 1) * sizeof *splits->first)};
-    splits->view = (mla_model_splits){splits->ranges, splits->first};
+    splits->view = (mla_model_splits){splits->ranges, splits->first, NULL};
     if (!splits->ranges || !splits->first)
         return mla_error(MLA_ENOMEM, "no memory for the splits of %lld rows", (long long)rows);
     splits->first[0] = 0;
@@ -131,28 +131,58 @@ static bool is_interleaved(const mla_fingerprint *f) {
     return false;
 }
 
+/* Appends the fingerprint's tokens to the list, which begins with every position of the longest sequence. *at: where they begin. */
+static mla_status list_tokens(const mla_problem *host, const mla_fingerprint *f, mla_drift_splits *splits, int64_t *at) {
+    int64_t longest = 0;
+    for (int32_t b = 0; b < host->batch; b++)
+        longest = mla_kv_len(host, b) > longest ? mla_kv_len(host, b) : longest;
+    const int64_t tokens = f->keys.end - f->keys.begin, before = splits->positions ? splits->listed : longest;
+    int64_t *grown = realloc(splits->positions, (size_t)(before + tokens) * sizeof *grown);
+    if (!grown)
+        return mla_error(MLA_ENOMEM, "no memory for %lld tokens", (long long)tokens);
+    for (int64_t i = 0; i < longest && !splits->positions; i++)
+        grown[i] = i;
+    memcpy(grown + before, f->tokens, (size_t)tokens * sizeof *grown);
+    splits->positions = grown;
+    splits->listed = before + tokens;
+    *at = before;
+    return mla_ok();
+}
+
+/* Rows [begin, end) get the fingerprint's splits, the others keep theirs. `at`: where its tokens are listed, -1: nowhere. */
+static void fill_splits(const mla_drift_splits *old, int64_t begin, int64_t end, const mla_fingerprint *f, int64_t at, int64_t rows,
+                        mla_drift_splits *grown) {
+    int64_t next = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t listed = at;
+        for (int i = 0; r >= begin && r < end && i < f->num_splits; listed += f->splits[i++].tokens)
+            grown->ranges[next++] =
+                at < 0 ? (mla_range){f->splits[i].begin, f->splits[i].end} : (mla_range){listed, listed + f->splits[i].tokens};
+        for (int64_t i = old->first[r]; (r < begin || r >= end) && i < old->first[r + 1]; i++)
+            grown->ranges[next++] = old->ranges[i];
+        grown->first[r + 1] = next;
+    }
+}
+
 mla_status mla_drift_splits_set(const mla_problem *host, int32_t sequence, const mla_fingerprint *f, mla_drift_splits *splits) {
     const int64_t rows = host->total_q * host->heads, first = (int64_t)host->qo_indptr[sequence] * host->heads;
     const int64_t end = (int64_t)host->qo_indptr[sequence + 1] * host->heads;
     mla_drift_splits grown;
-    int64_t next = 0;
+    int64_t at = -1;
     if (is_interleaved(f))
-        return mla_ok();
+        TRY(list_tokens(host, f, splits, &at));
     const mla_status status = allocate(&grown, rows, splits->first[rows] + (end - first) * f->num_splits);
-    for (int64_t r = 0; r < rows && status.code == MLA_OK; r++) {
-        if (r >= first && r < end)
-            for (int i = 0; i < f->num_splits; i++)
-                grown.ranges[next++] = (mla_range){f->splits[i].begin, f->splits[i].end};
-        else
-            for (int64_t i = splits->first[r]; i < splits->first[r + 1]; i++)
-                grown.ranges[next++] = splits->ranges[i];
-        grown.first[r + 1] = next;
+    if (status.code != MLA_OK) {
+        mla_drift_splits_free(&grown);
+        return status;
     }
-    mla_drift_splits *unused = status.code == MLA_OK ? splits : &grown;
-    mla_drift_splits_free(unused);
-    if (status.code == MLA_OK)
-        *splits = grown;
-    return status;
+    fill_splits(splits, first, end, f, at, rows, &grown);
+    free(splits->ranges);
+    free(splits->first);
+    splits->ranges = grown.ranges;
+    splits->first = grown.first;
+    splits->view = (mla_model_splits){grown.ranges, grown.first, splits->positions};
+    return mla_ok();
 }
 
 mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host, mla_drift_splits *splits) {
@@ -170,5 +200,6 @@ mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *dev
 void mla_drift_splits_free(mla_drift_splits *splits) {
     free(splits->ranges);
     free(splits->first);
+    free(splits->positions);
     *splits = (mla_drift_splits){0};
 }

@@ -10,6 +10,8 @@
 typedef struct mla_drift_splits {
     mla_range *ranges;
     int64_t *first;
+    int64_t *positions; /* NULL unless some splits interleave: first every position, then the tokens of fingerprints */
+    int64_t listed;     /* entries of it */
     mla_model_splits view;
 } mla_drift_splits;
 
@@ -22,7 +24,7 @@ mla_model mla_drift_model(const mla_kernel *kernel, const mla_problem *host);
 /* Splits of all rows: those of the project's own kernel, or one a row. Free with mla_drift_splits_free, also after failure. */
 mla_status mla_drift_splits_make(const mla_kernel *kernel, const mla_device *device, const mla_problem *host,
                                  mla_drift_splits *splits) MLA_CHECKED;
-/* What a fingerprint of one sequence found becomes the splits of its rows, unless its splits interleave. */
+/* What a fingerprint of one sequence found becomes the splits of its rows. */
 mla_status mla_drift_splits_set(const mla_problem *host, int32_t sequence, const mla_fingerprint *fingerprint,
                                 mla_drift_splits *splits) MLA_CHECKED;
 /* Zeroed splits are allowed. */
