@@ -138,6 +138,15 @@ Test(diagnose, lse) {
     EXPECT("heads=4 kv_len=100 input=peaked", "lse_no_max", MLA_CAUSE_LSE_MAX, "lacks the maximum");
 }
 
+/* lse is about 11, and would be as wrong as that. */
+Test(diagnose, a_factor_near_one_has_its_digits) {
+    start("heads=1 kv_len=1000 input=peaked seed=3");
+    output.lse[0] += 4 * (float)truth.lse_bound[0];
+    cr_expect_eq(diagnose(), MLA_CAUSE_SCALE);
+    cr_expect(strstr(diagnosis.text, "multiplied by 1.0002"), "%s", diagnosis.text);
+    stop();
+}
+
 /* Row 2 of 4 is zero, and one of its columns is nearly so: heads and columns are said; half a row of another row is none of the hypotheses. */
 Test(diagnose, places) {
     EXPECT("heads=4 kv_len=100", "zero_row", MLA_CAUSE_ZERO, "zero");

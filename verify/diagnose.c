@@ -358,7 +358,7 @@ static void tell_scale(const mla_hypothesis *h, mla_diagnosis *d) {
     if (h->factor == 0)
         SAY(d->text, "all weights are equal: scores are 0");
     else
-        SAY(d->text, "scores are multiplied by %.4g", h->factor);
+        SAY(d->text, fabs(h->factor - 1) < 1e-3 ? "scores are multiplied by %.6f" : "scores are multiplied by %.4g", h->factor);
     if (fabs(h->factor - 0.6931) < 1e-3)
         SAY(d->text, ": exp2 for exp");
     if (fabs(h->factor - 1.4427) < 1e-3)
