@@ -1,5 +1,5 @@
 #!/bin/bash
-# build_mutant.sh PATCH ARCHIVE PLUGIN: a plug-in of the split-K kernel with a patch applied, from a copy of its sources; everything it does not
+# build_mutant.sh PATCH ARCHIVE PLUGIN: a plug-in of the split-K kernel with a patch applied, named KERNEL+PATCH, from a copy of its sources; everything it does not
 # touch comes from the archive. The patch's first line says `engine=ENGINE`, what is seen to kill it, and what it is; without a hunk it is the
 # kernel as it is. Fails when the patch does not apply. CC and CXX are taken from the environment.
 set -euo pipefail
@@ -19,6 +19,6 @@ $CXX -std=c++17 -O1 $flags -x c++ -DMLA_HOST_EXEC -DMLA_ENGINE_"$(echo "$engine"
 for source in plan splitk; do
     $CC -std=c11 -D_GNU_SOURCE -O1 $flags -c -o "$work/$source.o" "$work/gpu/$source.c"
 done
-$CC -std=c11 -D_GNU_SOURCE -O1 $flags -I"$root/gpu" -DMUTANT_NAME="\"$name\"" -DMUTANT_ENGINE="\"$engine\"" -c -o "$work/plugin.o" "$root/tests/mutant_plugin.c"
+$CC -std=c11 -D_GNU_SOURCE -O1 $flags -I"$root/gpu" -DMUTANT_NAME="\"splitk@host:$engine+$name\"" -DMUTANT_ENGINE="\"$engine\"" -c -o "$work/plugin.o" "$root/tests/mutant_plugin.c"
 $CXX -shared -fopenmp -Wl,-Bsymbolic -Wl,--no-undefined -o "$plugin" "$work"/*.o "$archive" -lboost_context -ldl -lm
 rm -rf "$work"

@@ -272,7 +272,7 @@ Test(mutants, the_next_code_of_an_exact_result_is_seen_by_its_bits) {
     cr_expect_eq(grade.status, MLA_GRADE_PASSED, "%s", grade.reason);
     m->after(m, &(mla_specimen){.problem = &exam.inputs.problem}, &exam.plain.output);
     const mla_contract contract = mla_kernel_contract(subject.handle.kernel, &exam.inputs.problem);
-    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, (mla_tolerance){0}, &grade).code, MLA_OK);
+    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, &exam.plain.output, (mla_tolerance){0}, &grade).code, MLA_OK);
     cr_expect_eq(grade.status, MLA_GRADE_KILLED);
     cr_expect_eq(grade.killers, MLA_BY_BITS);
     mla_exam_free(&exam);
@@ -290,10 +290,10 @@ Test(mutants, an_exam_grades) {
     cr_expect_eq(grade.status, MLA_GRADE_PASSED, "%s", grade.reason);
     cr_expect_eq(grade.rivals, 0);
     const mla_contract contract = mla_kernel_contract(subject.handle.kernel, &exam.inputs.problem);
-    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, (mla_tolerance){0}, &grade).code, MLA_OK);
+    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, &exam.plain.output, (mla_tolerance){0}, &grade).code, MLA_OK);
     cr_expect_eq(grade.status, MLA_GRADE_SAME);
     ((uint16_t *)exam.plain.output.out)[3] = 0x4080; /* 4 */
-    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, (mla_tolerance){true, 1, 1}, &grade).code, MLA_OK);
+    cr_assert_eq(mla_exam_grade(&exam, &contract, &exam.plain, &exam.plain.output, (mla_tolerance){true, 1, 1}, &grade).code, MLA_OK);
     cr_expect_eq(grade.status, MLA_GRADE_KILLED);
     cr_expect_eq(grade.killers, MLA_BY_BOUND);
     cr_expect(grade.rivals >> mla_num_rivals & 1, "the user's tolerance");

@@ -9,6 +9,7 @@
 
 #include "../ref/try.h"
 #include "mutant.h"
+#include "mutant_base.h"
 #include "output_file.h"
 #include "report_mutants.h"
 #include "selection.h"
@@ -39,6 +40,7 @@ typedef struct mutants_run {
     } * plugins;           /* [num_plugins], sorted */
     int num_plugins;
     mla_exam *exams; /* [cases] */
+    mla_mutant_bases bases;
     mla_progress progress;
     mla_mutant_report report;
 } mutants_run;
@@ -213,7 +215,7 @@ static mla_status try_mutant(const mla_mutant *m, const mla_subject *subject, ml
         const mla_specimen specimen = {&exam->inputs.problem, truth};
         if (m->after)
             m->after(m, &specimen, &trial.output);
-        status = mla_exam_grade(exam, &contract, &trial, tolerance, grade);
+        status = mla_exam_grade(exam, &contract, &trial, &exam->plain.output, tolerance, grade);
     }
     mla_trial_free(&trial);
     return status;
@@ -237,8 +239,9 @@ static mla_status run_transforms(mutants_run *r) {
 
 /* ---- plug-ins ---------------------------------------------------------------------------------------------------------------------------------- */
 
-/* A launch that fails is noticed by everybody. */
-static mla_status try_plugin(const mla_subject *subject, mla_exam *exam, mla_tolerance tolerance, mla_grade *grade) {
+/* A launch that fails is noticed by everybody. `plain` is what the plug-in writes without its bug. */
+static mla_status try_plugin(const mla_subject *subject, mla_exam *exam, const mla_output *plain, mla_tolerance tolerance,
+                             mla_grade *grade) {
     const mla_kernel *kernel = subject->handle.kernel;
     if (!mla_exam_able(exam, kernel))
         return mla_ok();
@@ -247,7 +250,7 @@ static mla_status try_plugin(const mla_subject *subject, mla_exam *exam, mla_tol
     mla_grade one = {.status = MLA_GRADE_KILLED, .killers = MLA_BY_ERROR, .out_changed = true, .rivals = ~0u};
     mla_status status = mla_trial_run(kernel, kernel->space == MLA_SPACE_HOST ? NULL : subject->handle.device, &exam->inputs, &trial);
     if (status.code == MLA_OK)
-        status = mla_exam_grade(exam, &contract, &trial, tolerance, &one);
+        status = mla_exam_grade(exam, &contract, &trial, plain, tolerance, &one);
     else
         snprintf(one.reason, sizeof one.reason, "%s", status.message);
     mla_grade_join(grade, &one);
@@ -262,18 +265,24 @@ static mla_status set_fiber_seed(int seed) {
     return setenv("MLA_FIBER_SEED", text, 1) == 0 ? mla_ok() : mla_error(MLA_ENOMEM, "no memory for MLA_FIBER_SEED");
 }
 
-static mla_status run_plugin_once(mutants_run *r, const mla_subject *subject, mla_mutant_row *row) {
-    for (int c = 0; c < r->selection.cases.count; c++)
-        if (r->exams[c].able)
-            TRY(try_plugin(subject, &r->exams[c], r->report.tolerance, &row->grades[c]));
+/* `base`: what its kernel without the bug wrote [cases]; NULL: the kernel around which mutants are planted is that kernel. */
+static mla_status run_plugin_once(mutants_run *r, const mla_subject *subject, const mla_trial *base, mla_mutant_row *row) {
+    for (int c = 0; c < r->selection.cases.count; c++) {
+        mla_exam *exam = &r->exams[c];
+        const mla_output *plain = base && base[c].output.out ? &base[c].output : &exam->plain.output;
+        if (exam->able)
+            TRY(try_plugin(subject, exam, plain, r->report.tolerance, &row->grades[c]));
+    }
     return mla_ok();
 }
 
 /* In one order of fibers after the other, until the gate fails one. */
 static mla_status run_orders(mutants_run *r, const mla_subject *subject, mla_mutant_row *row) {
+    const mla_trial *base;
+    TRY(mla_mutant_base(&r->bases, subject->handle.kernel, r->exams, r->selection.cases.count, &base));
     for (int seed = 0; seed < FIBER_SEEDS && mla_mutant_fate_of(&r->report, row, MLA_OUR_GATE).failed == 0; seed++) {
         TRY(set_fiber_seed(seed));
-        TRY(run_plugin_once(r, subject, row));
+        TRY(run_plugin_once(r, subject, base, row));
     }
     return mla_ok();
 }
@@ -337,6 +346,7 @@ static mla_exit run(mutants_run *r) {
 static void release(mutants_run *r) {
     for (int c = 0; r->exams && c < r->selection.cases.count; c++)
         mla_exam_free(&r->exams[c]);
+    mla_mutant_bases_free(&r->bases, r->selection.cases.count);
     for (int i = 0; i < r->report.num_rows; i++)
         free(r->report.rows[i].grades);
     for (int i = 0; i < r->num_plugins; i++) {

@@ -24,7 +24,7 @@ const char *mla_killer_name(int bit); /* "bound" ... */
 
 typedef enum mla_grade_status {
     MLA_GRADE_NONE,   /* not run: it does not apply, or the kernel cannot do it */
-    MLA_GRADE_SAME,   /* the very bits of the kernel itself: nothing to notice */
+    MLA_GRADE_SAME,   /* the very bits of the kernel without the bug: nothing to notice */
     MLA_GRADE_PASSED, /* other bits, and no complaint */
     MLA_GRADE_KILLED
 } mla_grade_status;
@@ -68,9 +68,9 @@ void mla_exam_free(mla_exam *exam);
 bool mla_exam_able(const mla_exam *exam, const mla_kernel *kernel);
 /* The truth with the bounds of this contract: made once. */
 mla_status mla_exam_truth(mla_exam *exam, const mla_contract *contract, const mla_truth **truth) MLA_CHECKED;
-/* Grades what a kernel of this contract wrote. */
-mla_status mla_exam_grade(mla_exam *exam, const mla_contract *contract, const mla_trial *trial, mla_tolerance tolerance,
-                          mla_grade *grade) MLA_CHECKED;
+/* Grades what a kernel of this contract wrote. `plain` is what it writes without a bug. */
+mla_status mla_exam_grade(mla_exam *exam, const mla_contract *contract, const mla_trial *trial, const mla_output *plain,
+                          mla_tolerance tolerance, mla_grade *grade) MLA_CHECKED;
 /* Joins the grades of two runs of one kernel: the worse counts. */
 void mla_grade_join(mla_grade *grade, const mla_grade *other);
 
