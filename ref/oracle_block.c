@@ -1,4 +1,5 @@
 #include "oracle_block.h"
+#include "wide_vectors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,14 +92,14 @@ static int load_keys(const mla_oracle_block *block, const int64_t *slots, int64_
 }
 
 /* |values|, the nonzero ones at least `least`: an operand rounded to a type errs by its unit roundoff times no less than its smallest normal. */
-static void magnitudes(const double *values, size_t count, double least, double *abs) {
+WIDE_VECTORS static void magnitudes(const double *values, size_t count, double least, double *abs) {
     for (size_t i = 0; i < count; i++) {
         const double magnitude = fabs(values[i]);
         abs[i] = magnitude < least && magnitude > 0 ? least : magnitude;
     }
 }
 
-static void square_in_place(double *values, size_t count) {
+WIDE_VECTORS static void square_in_place(double *values, size_t count) {
     for (size_t i = 0; i < count; i++)
         values[i] *= values[i];
 }
@@ -226,7 +227,7 @@ static void choose_sums(mla_oracle_block *block, const mla_oracle_scratch *scrat
         block->place[sum] = wanted[sum] ? block->made++ : -1;
 }
 
-static void extend_range(const double *restrict v, double *restrict min, double *restrict max, double *restrict abs_sum) {
+WIDE_VECTORS static void extend_range(const double *restrict v, double *restrict min, double *restrict max, double *restrict abs_sum) {
     for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
         min[c] = v[c] < min[c] ? v[c] : min[c];
         max[c] = v[c] > max[c] ? v[c] : max[c];

@@ -1,4 +1,5 @@
 #include "repeats.h"
+#include "wide_vectors.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,16 +28,21 @@ static mla_repeat_bin *find(mla_repeat_bin *table, int64_t bins, int64_t bin) {
     return &table[at];
 }
 
-void mla_repeats_count(const double *x, int64_t keys, double width, mla_repeat_bin *table, int32_t *alike) {
+/* A score's entry is kept in its place in `alike`, as an unsigned index: looking it up again would cost as much as the first time. */
+WIDE_VECTORS void mla_repeats_count(const double *x, int64_t keys, double width, mla_repeat_bin *table, int32_t *alike) {
     const int64_t bins = mla_repeat_bins(keys);
+    const uint32_t alone = UINT32_MAX;
     int64_t bin;
     memset(table, 0, (size_t)bins * sizeof *table);
+    for (int64_t j = 0; j < keys; j++) {
+        alike[j] = (int32_t)alone;
+        if (!bin_of(x[j], width, &bin))
+            continue;
+        mla_repeat_bin *entry = find(table, bins, bin);
+        entry->bin = bin;
+        entry->count++;
+        alike[j] = (int32_t)(uint32_t)(entry - table);
+    }
     for (int64_t j = 0; j < keys; j++)
-        if (bin_of(x[j], width, &bin)) {
-            mla_repeat_bin *entry = find(table, bins, bin);
-            entry->bin = bin;
-            entry->count++;
-        }
-    for (int64_t j = 0; j < keys; j++)
-        alike[j] = bin_of(x[j], width, &bin) ? find(table, bins, bin)->count : 1;
+        alike[j] = (uint32_t)alike[j] == alone ? 1 : table[(uint32_t)alike[j]].count;
 }

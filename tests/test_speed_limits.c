@@ -1,4 +1,4 @@
-/* Ratios by hand, and the limits themselves: they must name cases that data/cpu.cases has. */
+/* Verdicts by hand, and the limits themselves: they must name cases that data/cpu.cases has. */
 #include "../verify/case.h"
 #include "../verify/speed_limits.h"
 
@@ -7,45 +7,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const mla_speed speeds[] = {{"fast", "a", 600}, {"slow", "a", 50}, {"fast", "", 400}};
-
-static double ratio(mla_speed_limit limit) {
-    return mla_speed_ratio(&limit, speeds, 3, 1000);
-}
-
-Test(speed_limits, a_rate_against_sgemm) {
-    cr_expect_float_eq(ratio((mla_speed_limit){"fast", "a", NULL, NULL, false, 0, 0, 8}), 0.6, 1e-15);
-}
-
-Test(speed_limits, times_are_the_other_way_round) {
-    cr_expect_float_eq(ratio((mla_speed_limit){"slow", "a", "fast", "a", true, 0, 0, 8}), 12, 1e-12);
-    cr_expect_float_eq(ratio((mla_speed_limit){"slow", "a", "fast", "a", false, 0, 0, 8}), 1 / 12.0, 1e-15);
-    cr_expect_float_eq(ratio((mla_speed_limit){"fast", "", "fast", "a", true, 0, 0, 8}), 1.5, 1e-12);
-}
-
-Test(speed_limits, nothing_without_both_sides) {
-    cr_expect_eq(ratio((mla_speed_limit){"fast", "b", NULL, NULL, false, 0, 0, 8}), 0);
-    cr_expect_eq(ratio((mla_speed_limit){"fast", "a", "slow", "", false, 0, 0, 8}), 0);
-    const mla_speed_limit sgemm = {"fast", "a", NULL, NULL, false, 0, 0, 8};
-    cr_expect_eq(mla_speed_ratio(&sgemm, speeds, 3, 0), 0);
-}
-
-Test(speed_limits, within) {
+static mla_limit_state state(mla_duel duel, int threads) {
     const mla_speed_limit limit = {"fast", "a", NULL, NULL, false, 0.9, 1.1, 4};
-    cr_expect(mla_speed_within(&limit, 0.9));
-    cr_expect(mla_speed_within(&limit, 1.1));
-    cr_expect(!mla_speed_within(&limit, 0.89));
-    cr_expect(!mla_speed_within(&limit, 1.11));
-    cr_expect(!mla_speed_within(&limit, NAN));
+    return mla_limit_state_of(&limit, &duel, threads);
 }
 
-Test(speed_limits, missed) {
-    const mla_speed_limit limit = {"fast", "a", NULL, NULL, false, 0.9, 1.1, 4};
-    cr_expect(mla_speed_missed(&limit, 1.2, 4));
-    cr_expect(!mla_speed_missed(&limit, 1.2, 5), "not meant for so many threads");
-    cr_expect(!mla_speed_missed(&limit, 1.0, 4));
-    cr_expect(!mla_speed_missed(&limit, 0, 4), "not measured");
-    cr_expect(mla_speed_missed(&limit, NAN, 4));
+/* On a quiet machine the median decides, ends included. */
+Test(speed_limits, kept_and_missed) {
+    cr_expect_eq(state((mla_duel){0.9, 0.8, 1.2, 9, false}, 4), MLA_LIMIT_KEPT);
+    cr_expect_eq(state((mla_duel){1.1, 0.8, 1.2, 9, false}, 4), MLA_LIMIT_KEPT);
+    cr_expect_eq(state((mla_duel){0.89, 0.8, 1.2, 9, false}, 4), MLA_LIMIT_MISSED);
+    cr_expect_eq(state((mla_duel){1.11, 0.8, 1.2, 9, false}, 4), MLA_LIMIT_MISSED);
+    cr_expect_eq(state((mla_duel){NAN, NAN, NAN, 9, false}, 4), MLA_LIMIT_MISSED);
+}
+
+Test(speed_limits, off) {
+    cr_expect_eq(state((mla_duel){1.2, 1.1, 1.3, 9, false}, 5), MLA_LIMIT_OFF, "not meant for so many threads");
+    cr_expect_eq(state((mla_duel){0}, 4), MLA_LIMIT_OFF, "not measured");
+}
+
+/* A busy machine's numbers are believed where all of the interval is within. */
+Test(speed_limits, unknown) {
+    cr_expect_eq(state((mla_duel){1, 0.9, 1.1, 9, true}, 4), MLA_LIMIT_KEPT);
+    cr_expect_eq(state((mla_duel){1, 0.89, 1.1, 9, true}, 4), MLA_LIMIT_UNKNOWN);
+    cr_expect_eq(state((mla_duel){2, 1.9, 2.1, 9, true}, 4), MLA_LIMIT_UNKNOWN);
+    cr_expect_eq(state((mla_duel){NAN, NAN, NAN, 9, true}, 4), MLA_LIMIT_UNKNOWN);
 }
 
 static bool is_in(const mla_case_list *list, const char *line) {
@@ -67,8 +53,6 @@ Test(speed_limits, name_cases_of_the_file) {
         cr_expect(is_in(&list, l->case_line), "'%s'", l->case_line);
         cr_expect(!l->base_kernel || is_in(&list, l->base_case_line), "'%s'", l->base_case_line);
         cr_expect(l->low < l->high && l->threads > 0);
-        cr_expect(mla_speed_limited(l->kernel, l->case_line));
     }
-    cr_expect(!mla_speed_limited("reference", "kv_len=3"));
     mla_case_list_free(&list);
 }

@@ -21,6 +21,7 @@ typedef struct bench {
     mla_device *device; /* that keeps time */
     mla_device *space;  /* NULL: host memory */
     mla_inputs inputs;
+    mla_work work;
     mla_outputs outputs;
     mla_replica replicas[MAX_COPIES];
     int copies;
@@ -47,27 +48,35 @@ static mla_status make_lead(bench *b, double bandwidth) {
     return mla_buffer_make(b->space, bytes, &b->lead[1]);
 }
 
-static mla_status set_up(bench *b, const mla_case *test, const mla_yardstick *yardstick, mla_bench_result *result) {
+static mla_status set_up(bench *b, const mla_case *test) {
     TRY(mla_inputs_make(test, &b->inputs));
-    TRY(mla_work_count(&b->inputs.problem, &result->work));
-    result->floor = mla_floor_of(&result->work, &yardstick->ceiling);
-    const size_t bytes = mla_replica_bytes(&b->inputs);
-    result->copies = copies_for(b->device, bytes);
-    result->copied_bytes = bytes * (size_t)result->copies;
-    result->cold_enough = result->copied_bytes >= CACHES * b->device->cache_bytes;
-    for (; b->copies < result->copies; b->copies++)
+    TRY(mla_work_count(&b->inputs.problem, &b->work));
+    const int copies = copies_for(b->device, mla_replica_bytes(&b->inputs));
+    for (; b->copies < copies; b->copies++)
         TRY(mla_replica_make(b->space, &b->inputs, &b->replicas[b->copies]));
-    TRY(make_lead(b, yardstick->ceiling.bandwidth));
     return mla_outputs_make(b->space, b->kernel, &b->inputs.problem, &b->outputs);
 }
 
-static void tear_down(bench *b) {
+static void tear_down(void *context) {
+    bench *b = context;
     for (int i = 0; i < MAX_COPIES; i++)
         mla_replica_free(&b->replicas[i]);
     mla_outputs_free(&b->outputs);
     mla_buffer_free(&b->lead[0]);
     mla_buffer_free(&b->lead[1]);
     mla_inputs_free(&b->inputs);
+    free(b);
+}
+
+/* Free with tear_down, also after failure, unless it is NULL. */
+static mla_status make_bench(const mla_subject *subject, const mla_case *test, bench **made) {
+    bench *b = *made = calloc(1, sizeof *b);
+    if (!b)
+        return mla_error(MLA_ENOMEM, "no memory to time a case");
+    b->kernel = subject->handle.kernel;
+    b->device = subject->handle.device;
+    b->space = b->kernel->space == MLA_SPACE_HOST ? NULL : b->device;
+    return set_up(b, test);
 }
 
 /* ---- launches ------------------------------------------------------------------------------------------------------------------------- */
@@ -123,9 +132,16 @@ static mla_status time_mode(bench *b, mla_bench_mode mode, const mla_bench_optio
     return status;
 }
 
+/* Once a shape: the workspace keeps what `prepare` leaves. */
+static mla_status launch_first(bench *b) {
+    b->prepares = true;
+    const mla_status status = launch(b);
+    b->prepares = false;
+    return status;
+}
+
 static mla_status time_modes(bench *b, const mla_bench_options *o, mla_progress *progress, mla_bench_result *result) {
-    b->prepares = true; /* once a shape: the workspace keeps what `prepare` leaves */
-    TRY(launch(b));
+    TRY(launch_first(b));
     for (mla_bench_mode mode = 0; mode < MLA_BENCH_MODES; mode++)
         if (mode != MLA_BENCH_PREPARE || b->kernel->prepare)
             TRY(time_mode(b, mode, o, progress, &result->timing[mode]));
@@ -142,19 +158,26 @@ static mla_verdict grade(const mla_subject *subject, const mla_case *test, mla_p
     return verdict;
 }
 
+static void describe(const bench *b, const mla_yardstick *yardstick, mla_bench_result *result) {
+    result->work = b->work;
+    result->floor = mla_floor_of(&b->work, &yardstick->ceiling);
+    result->copies = b->copies;
+    result->copied_bytes = mla_replica_bytes(&b->inputs) * (size_t)b->copies;
+    result->cold_enough = result->copied_bytes >= CACHES * b->device->cache_bytes;
+}
+
 static mla_status measure(const mla_subject *subject, const mla_case *test, const mla_bench_options *options,
                           const mla_yardstick *yardstick, mla_progress *progress, mla_bench_result *result) {
-    bench *b = calloc(1, sizeof *b);
-    if (!b)
-        return mla_error(MLA_ENOMEM, "no memory to time a case");
-    b->kernel = subject->handle.kernel;
-    b->device = subject->handle.device;
-    b->space = b->kernel->space == MLA_SPACE_HOST ? NULL : b->device;
-    mla_status status = set_up(b, test, yardstick, result);
+    bench *b;
+    mla_status status = make_bench(subject, test, &b);
     if (status.code == MLA_OK)
+        status = make_lead(b, yardstick->ceiling.bandwidth);
+    if (status.code == MLA_OK) {
+        describe(b, yardstick, result);
         status = time_modes(b, options, progress, result);
-    tear_down(b);
-    free(b);
+    }
+    if (b)
+        tear_down(b);
     return status;
 }
 
@@ -172,4 +195,18 @@ void mla_bench_case(const mla_subject *subject, const mla_case *test, const mla_
 void mla_bench_result_free(mla_bench_result *result) {
     free(result->case_line);
     *result = (mla_bench_result){0};
+}
+
+mla_status mla_bench_racer(const mla_subject *subject, const mla_case *test, mla_racer *racer) {
+    bench *b;
+    mla_status status = make_bench(subject, test, &b);
+    if (status.code == MLA_OK)
+        status = launch_first(b);
+    if (status.code == MLA_OK) {
+        b->rotates = true;
+        *racer = (mla_racer){.call = {launch, b}, .flops = (double)b->work.flops, .close = tear_down};
+    } else if (b) {
+        tear_down(b);
+    }
+    return status;
 }

@@ -2,6 +2,7 @@
 #ifndef MLA_BENCH_H
 #define MLA_BENCH_H
 
+#include "duel.h"
 #include "run.h"
 #include "yardstick.h"
 
@@ -40,5 +41,8 @@ typedef struct mla_bench_result {
 void mla_bench_case(const mla_subject *subject, const mla_case *test, const mla_bench_options *options, const mla_yardstick *yardstick,
                     mla_progress *progress, mla_bench_result *result);
 void mla_bench_result_free(mla_bench_result *result);
+
+/* Cold launches of a kernel that is open, in host memory, one a call. Free by racer->close. */
+mla_status mla_bench_racer(const mla_subject *subject, const mla_case *test, mla_racer *racer) MLA_CHECKED;
 
 #endif

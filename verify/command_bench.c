@@ -5,6 +5,7 @@
 
 #include "../ref/try.h"
 #include "output_file.h"
+#include "processor_wait.h"
 #include "report_bench.h"
 #include "selection.h"
 
@@ -26,9 +27,11 @@ static const char exits[] =
     "the larger of bytes / (copied bytes a second) and flop / (matrix flop a second). Times are of the device's own clock.\n"
     "\n"
     "exit: 0 all that ran passed   1 a case FAILED or ended in ERROR, or --require and a limit was missed\n"
-    "      2 bad usage or input    3 nothing could run, or --require and no limit applied\n";
+    "      2 bad usage or input    3 nothing could run, or --require and no limit applied, or the machine was too\n"
+    "                          busy to tell\n";
 
-#define MAX_LIMITS (int)(sizeof((mla_bench_report){0}.ratios) / sizeof(double))
+#define MAX_LIMITS (int)(sizeof((mla_bench_report){0}.duels) / sizeof(mla_duel))
+#define LIMIT_SECONDS 30 /* of rounds for one limit, at most: on a quiet machine it takes a fifth of that */
 
 typedef struct bench_run {
     mla_selection selection;
@@ -39,7 +42,7 @@ typedef struct bench_run {
     mla_progress progress;
     mla_bench_report report;
     mla_bench_result *results;
-    mla_subject oracle; /* timed beside the reference where a limit asks for it */
+    mla_subject oracle; /* for the limits that compare it with the reference */
 } bench_run;
 
 /* ---- options -------------------------------------------------------------------------------------------------------------------------- */
@@ -103,45 +106,75 @@ static void bench_pair(bench_run *b, const mla_subject *subject, const mla_case 
         mla_bench_text_result(b->text, r, first || b->selection.quiet);
 }
 
-static bool is_named(const mla_selection *s, const char *kernel) {
-    for (int k = 0; k < s->num_subjects; k++)
-        if (strcmp(s->subjects[k].spec, kernel) == 0)
-            return true;
-    return false;
-}
-
-/* Of a case that a limit names, the machine's sgemm is measured beside it, and the oracle where the reference is. */
-static mla_status bench_case(bench_run *b, const mla_case *test) {
-    const mla_selection *s = &b->selection;
-    const bool with_oracle = is_named(s, "reference") && !is_named(s, "oracle");
-    for (int k = 0; k < s->num_subjects; k++) {
-        bench_pair(b, &s->subjects[k], test, k == 0);
+static void bench_case(bench_run *b, const mla_case *test) {
+    for (int k = 0; k < b->selection.num_subjects; k++) {
+        bench_pair(b, &b->selection.subjects[k], test, k == 0);
         mla_progress_step(&b->progress);
     }
-    const char *line = b->results[b->report.num_results - 1].case_line;
-    if (with_oracle && line && mla_speed_limited("oracle", line))
-        bench_pair(b, &b->oracle, test, false);
-    mla_bench_device *host = &b->report.devices[MLA_SPACE_HOST];
-    if (!is_named(s, "reference") || !line || !mla_speed_limited("reference", line))
-        return mla_ok();
-    return mla_yardstick_again(b->oracle.handle.device, &host->yardstick);
 }
 
-/* Ratios of the fastest cold launches: whatever disturbs a machine only ever adds time. */
-static mla_status find_ratios(bench_run *b) {
-    mla_speed *speeds = calloc((size_t)b->report.num_results, sizeof *speeds);
-    int count = 0;
-    if (!speeds)
-        return mla_error(MLA_ENOMEM, "no memory for ratios");
-    for (const mla_bench_result *r = b->results; r < b->results + b->report.num_results; r++)
-        if (r->timing[MLA_BENCH_COLD].launches > 0)
-            speeds[count++] = (mla_speed){r->kernel, r->case_line, (double)r->work.flops / r->timing[MLA_BENCH_COLD].min};
-    const double sgemm = b->report.devices[MLA_SPACE_HOST].yardstick.fastest_matrix_rate;
+/* ---- limits ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* The selected kernel of that name, or the oracle; NULL: neither. */
+static const mla_subject *find_subject(const bench_run *b, const char *kernel) {
+    const mla_selection *s = &b->selection;
+    for (int k = 0; k < s->num_subjects; k++)
+        if (strcmp(s->subjects[k].spec, kernel) == 0)
+            return &s->subjects[k];
+    return strcmp(kernel, b->oracle.spec) == 0 ? &b->oracle : NULL;
+}
+
+/* The selected case of that line, if a selected kernel passed it; otherwise NULL. */
+static const mla_case *find_case(const bench_run *b, const char *line) {
+    for (int i = 0; i < b->report.num_results; i++) {
+        const mla_bench_result *r = &b->results[i];
+        if (r->verdict.status == MLA_PASSED && strcmp(r->case_line, line) == 0)
+            return &b->selection.cases.cases[i / b->selection.num_subjects];
+    }
+    return NULL;
+}
+
+/* A side of a limit; kernel NULL: the machine's sgemm. *found is false, and no racer made, where the run was not asked for it. */
+static mla_status open_racer(const bench_run *b, const char *kernel, const char *line, mla_racer *racer, bool *found) {
+    const mla_subject *subject = kernel ? find_subject(b, kernel) : NULL;
+    const mla_case *test = kernel ? find_case(b, line) : NULL;
+    *found = !kernel || (subject && test);
+    if (!*found)
+        return mla_ok();
+    return kernel ? mla_bench_racer(subject, test, racer) : mla_yardstick_racer(b->oracle.handle.device, racer);
+}
+
+/* Racers as the limit's ratio wants them: `of_time` the limited kernel first, otherwise its base. */
+static mla_status race(bench_run *b, const mla_speed_limit *l, const mla_racer *limited, const mla_racer *base, mla_duel *duel) {
+    const mla_duel_rules rules = {
+        .low = l->low, .high = l->high, .seconds = LIMIT_SECONDS, .threads = b->report.threads, .waited = mla_processor_wait};
+    return mla_duel_run(b->oracle.handle.device, l->of_time ? limited : base, l->of_time ? base : limited, &rules, duel);
+}
+
+static mla_status try_limit(bench_run *b, const mla_speed_limit *l, mla_duel *duel) {
+    mla_racer limited, base;
+    bool found = false;
+    if (!find_subject(b, "reference") || find_subject(b, "reference")->opened.code != MLA_OK)
+        return mla_ok();
+    TRY(open_racer(b, l->kernel, l->case_line, &limited, &found));
+    if (!found)
+        return mla_ok();
+    mla_status status = open_racer(b, l->base_kernel, l->base_case_line, &base, &found);
+    if (status.code == MLA_OK && found) {
+        status = race(b, l, &limited, &base, duel);
+        base.close(base.call.context);
+    }
+    limited.close(limited.call.context);
+    return status;
+}
+
+static mla_status try_limits(bench_run *b) {
     for (int i = 0; i < mla_num_speed_limits && i < MAX_LIMITS; i++)
-        b->report.ratios[i] = mla_speed_ratio(&mla_speed_limits[i], speeds, count, sgemm);
-    free(speeds);
+        TRY(try_limit(b, &mla_speed_limits[i], &b->report.duels[i]));
     return mla_ok();
 }
+
+/* ---- the run ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* Takes the text; NULL: there was no memory for it. */
 static mla_status write_file(const char *path, char *text) {
@@ -152,7 +185,7 @@ static mla_status write_file(const char *path, char *text) {
 
 static mla_status run_all(bench_run *b) {
     const mla_selection *s = &b->selection;
-    b->results = calloc((size_t)s->cases.count * (size_t)(s->num_subjects + 1), sizeof *b->results);
+    b->results = calloc((size_t)s->cases.count * (size_t)s->num_subjects, sizeof *b->results);
     if (!b->results)
         return mla_error(MLA_ENOMEM, "no memory for results");
     b->report.results = b->results;
@@ -161,9 +194,9 @@ static mla_status run_all(bench_run *b) {
     TRY(measure_devices(b));
     mla_progress_begin(&b->progress, (int64_t)s->cases.count * s->num_subjects, s->quiet);
     for (int i = 0; i < s->cases.count; i++)
-        TRY(bench_case(b, &s->cases.cases[i]));
+        bench_case(b, &s->cases.cases[i]);
     mla_progress_clear(&b->progress);
-    TRY(find_ratios(b));
+    TRY(try_limits(b));
     mla_bench_text_limits(b->text, &b->report);
     if (s->json)
         TRY(write_file(s->json, mla_bench_json(&b->report)));
@@ -172,19 +205,23 @@ static mla_status run_all(bench_run *b) {
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------------------------------ */
 
+static int count_limits(const bench_run *b, mla_limit_state state) {
+    int count = 0;
+    for (int i = 0; i < mla_num_speed_limits && i < MAX_LIMITS; i++)
+        count += mla_limit_state_of(&mla_speed_limits[i], &b->report.duels[i], b->report.threads) == state;
+    return count;
+}
+
 static mla_exit exit_code(const bench_run *b) {
-    bool wrong = false, timed = false, missed = false, limited = false;
+    bool wrong = false, timed = false;
     for (const mla_bench_result *r = b->results; r < b->results + b->report.num_results; r++) {
         wrong |= r->verdict.status == MLA_FAILED || r->verdict.status == MLA_ERROR;
         timed |= r->verdict.status == MLA_PASSED;
     }
-    for (int i = 0; i < mla_num_speed_limits; i++) {
-        limited |= b->report.ratios[i] != 0 && b->report.threads <= mla_speed_limits[i].threads;
-        missed |= mla_speed_missed(&mla_speed_limits[i], b->report.ratios[i], b->report.threads);
-    }
-    if (wrong || (b->require && missed))
+    if (wrong || (b->require && count_limits(b, MLA_LIMIT_MISSED) > 0))
         return MLA_EXIT_MISMATCH;
-    return timed && (limited || !b->require) ? MLA_EXIT_PASSED : MLA_EXIT_NOTHING;
+    const bool known = count_limits(b, MLA_LIMIT_KEPT) > 0 && count_limits(b, MLA_LIMIT_UNKNOWN) == 0;
+    return timed && (known || !b->require) ? MLA_EXIT_PASSED : MLA_EXIT_NOTHING;
 }
 
 static void bench_free(bench_run *b) {

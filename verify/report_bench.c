@@ -56,9 +56,11 @@ void mla_bench_text_result(FILE *stream, const mla_bench_result *r, bool first) 
     fflush(stream);
 }
 
-static void print_limit(FILE *stream, const mla_speed_limit *l, double ratio, int threads) {
-    const char *state = threads > l->threads ? "-" : mla_speed_missed(l, ratio, threads) ? "MISSED" : "ok";
-    fprintf(stream, "  %-6s %s '%s': %.3g of ", state, l->kernel, l->case_line, ratio);
+static void print_limit(FILE *stream, const mla_speed_limit *l, const mla_duel *d, int threads) {
+    static const char *const states[] = {
+        [MLA_LIMIT_OFF] = "-", [MLA_LIMIT_KEPT] = "ok", [MLA_LIMIT_MISSED] = "MISSED", [MLA_LIMIT_UNKNOWN] = "BUSY"};
+    const char *state = states[mla_limit_state_of(l, d, threads)];
+    fprintf(stream, "  %-6s %s '%s': %.3g of ", state, l->kernel, l->case_line, d->ratio);
     if (l->base_kernel)
         fprintf(stream, "%s '%s' in %s", l->base_kernel, l->base_case_line, l->of_time ? "time a flop" : "speed");
     else
@@ -69,18 +71,18 @@ static void print_limit(FILE *stream, const mla_speed_limit *l, double ratio, in
         fprintf(stream, ", at most %.3g", l->high);
     if (threads > l->threads)
         fprintf(stream, ", with up to %d threads", l->threads);
-    fputc('\n', stream);
+    fprintf(stream, " | %.3g .. %.3g after %d rounds%s\n", d->low, d->high, d->rounds, d->busy ? ", on a busy machine" : "");
 }
 
 void mla_bench_text_limits(FILE *stream, const mla_bench_report *report) {
     bool any = false;
     for (int i = 0; i < mla_num_speed_limits; i++) {
-        if (report->ratios[i] == 0)
+        if (report->duels[i].rounds == 0)
             continue;
         if (!any)
-            fputs("\nlimits, of the fastest cold launches\n", stream);
+            fputs("\nlimits: medians of rounds in which both sides take a turn\n", stream);
         any = true;
-        print_limit(stream, &mla_speed_limits[i], report->ratios[i], report->threads);
+        print_limit(stream, &mla_speed_limits[i], &report->duels[i], report->threads);
     }
 }
 
@@ -131,13 +133,18 @@ static bool add_result(cJSON *array, const mla_bench_result *r) {
     return good;
 }
 
-static bool add_limit(cJSON *array, const mla_speed_limit *l, double ratio, int threads) {
+static bool add_duel(cJSON *o, const mla_duel *d) {
+    return add_number(o, "ratio", d->ratio) && add_number(o, "ratio_low", d->low) && add_number(o, "ratio_high", d->high) &&
+           add_number(o, "rounds", d->rounds) && cJSON_AddBoolToObject(o, "busy", d->busy);
+}
+
+static bool add_limit(cJSON *array, const mla_speed_limit *l, const mla_duel *d, int threads) {
     cJSON *o = append(array);
     return o && add_text(o, "kernel", l->kernel) && add_text(o, "case", l->case_line) &&
            add_text(o, "base_kernel", l->base_kernel ? l->base_kernel : "sgemm") &&
            add_text(o, "base_case", l->base_kernel ? l->base_case_line : "") && add_text(o, "of", l->of_time ? "time" : "speed") &&
-           add_number(o, "ratio", ratio) && add_number(o, "low", l->low) && add_number(o, "high", l->high) &&
-           add_number(o, "threads", l->threads) && cJSON_AddBoolToObject(o, "missed", mla_speed_missed(l, ratio, threads));
+           add_duel(o, d) && add_number(o, "low", l->low) && add_number(o, "high", l->high) && add_number(o, "threads", l->threads) &&
+           cJSON_AddBoolToObject(o, "missed", mla_limit_state_of(l, d, threads) == MLA_LIMIT_MISSED);
 }
 
 char *mla_bench_json(const mla_bench_report *report) {
@@ -150,7 +157,7 @@ char *mla_bench_json(const mla_bench_report *report) {
     for (int i = 0; i < report->num_results && good; i++)
         good = add_result(cases, &report->results[i]);
     for (int i = 0; i < mla_num_speed_limits && good; i++)
-        good = report->ratios[i] == 0 || add_limit(limits, &mla_speed_limits[i], report->ratios[i], report->threads);
+        good = report->duels[i].rounds == 0 || add_limit(limits, &mla_speed_limits[i], &report->duels[i], report->threads);
     char *text = good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

@@ -18,8 +18,8 @@ typedef struct mla_bench_report {
     mla_bench_device devices[3]; /* by mla_space */
     const mla_bench_result *results;
     int num_results;
-    double ratios[32]; /* of mla_speed_limits; 0: not measured */
-    int threads;       /* of the host */
+    mla_duel duels[32]; /* of mla_speed_limits, as the limits' ratios */
+    int threads;        /* of the host */
 } mla_bench_report;
 
 void mla_bench_text_device(FILE *stream, const mla_bench_device *device);
@@ -32,7 +32,7 @@ void mla_bench_text_limits(FILE *stream, const mla_bench_report *report);
  * {"devices": [{"device", "bandwidth", "matrix_rate", "matrix"}],
  *  "cases": [{"case", "kernel", "device", "status", "reason", "bytes", "flops", "floor", "floor_by", "copies", "copied_bytes",
  *             "cold": {"launches", "median", "min", "p10", "p90", "floor_fraction"}, "warm": ..., "cold+plan": ...}],
- *  "limits": [{"kernel", "case", "base_kernel", "base_case", "of", "ratio", "low", "high", "threads", "missed"}]}
+ *  "limits": [{"kernel", "case", "base_kernel", "base_case", "of", "ratio", "ratio_low", "ratio_high", "rounds", "busy", "low", "high", "threads", "missed"}]}
  * Seconds, bytes, flop, and these a second. Allocated; free(). NULL: out of memory.
  */
 char *mla_bench_json(const mla_bench_report *report);

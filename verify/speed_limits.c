@@ -1,7 +1,7 @@
 #include "speed_limits.h"
 
 #include <math.h>
-#include <string.h>
+#include <stddef.h>
 
 #define H16 "batch=8 kv_len=8192"
 #define H128 "heads=128 batch=8 kv_len=8192"
@@ -20,36 +20,14 @@ const mla_speed_limit mla_speed_limits[] = {
 };
 const int mla_num_speed_limits = sizeof mla_speed_limits / sizeof *mla_speed_limits;
 
-static bool names(const char *kernel, const char *case_line, const char *other_kernel, const char *other_line) {
-    return kernel && strcmp(kernel, other_kernel) == 0 && strcmp(case_line, other_line) == 0;
+static bool is_within(const mla_speed_limit *l, double low, double high) {
+    return low >= l->low && high <= l->high;
 }
 
-static double find(const mla_speed *speeds, int count, const char *kernel, const char *case_line) {
-    for (int i = 0; i < count; i++)
-        if (names(kernel, case_line, speeds[i].kernel, speeds[i].case_line))
-            return speeds[i].flops_per_second;
-    return 0;
-}
-
-double mla_speed_ratio(const mla_speed_limit *l, const mla_speed *speeds, int count, double sgemm) {
-    const double speed = find(speeds, count, l->kernel, l->case_line);
-    const double base = l->base_kernel ? find(speeds, count, l->base_kernel, l->base_case_line) : sgemm;
-    if (speed == 0 || base == 0)
-        return 0;
-    return l->of_time ? base / speed : speed / base;
-}
-
-bool mla_speed_within(const mla_speed_limit *limit, double ratio) {
-    return ratio >= limit->low && ratio <= limit->high;
-}
-
-bool mla_speed_missed(const mla_speed_limit *limit, double ratio, int threads) {
-    return ratio != 0 && threads <= limit->threads && !mla_speed_within(limit, ratio);
-}
-
-bool mla_speed_limited(const char *kernel, const char *case_line) {
-    for (const mla_speed_limit *l = mla_speed_limits; l < mla_speed_limits + mla_num_speed_limits; l++)
-        if (names(l->kernel, l->case_line, kernel, case_line) || names(l->base_kernel, l->base_case_line, kernel, case_line))
-            return true;
-    return false;
+mla_limit_state mla_limit_state_of(const mla_speed_limit *l, const mla_duel *d, int threads) {
+    if (d->rounds == 0 || threads > l->threads)
+        return MLA_LIMIT_OFF;
+    if (d->busy)
+        return is_within(l, d->low, d->high) ? MLA_LIMIT_KEPT : MLA_LIMIT_UNKNOWN;
+    return is_within(l, d->ratio, d->ratio) ? MLA_LIMIT_KEPT : MLA_LIMIT_MISSED;
 }

@@ -2,7 +2,7 @@
 #ifndef MLA_SPEED_LIMITS_H
 #define MLA_SPEED_LIMITS_H
 
-#include <stdbool.h>
+#include "duel.h"
 
 typedef struct mla_speed_limit {
     const char *kernel, *case_line;           /* what is measured */
@@ -15,19 +15,14 @@ typedef struct mla_speed_limit {
 extern const mla_speed_limit mla_speed_limits[];
 extern const int mla_num_speed_limits;
 
-/* One measurement. Case lines are canonical, here and in the limits. */
-typedef struct mla_speed {
-    const char *kernel, *case_line;
-    double flops_per_second;
-} mla_speed;
+typedef enum mla_limit_state {
+    MLA_LIMIT_OFF, /* not measured, or not meant for so many threads */
+    MLA_LIMIT_KEPT,
+    MLA_LIMIT_MISSED,
+    MLA_LIMIT_UNKNOWN /* on a busy machine, and the interval of what was measured there is not within */
+} mla_limit_state;
 
-/* The limit's ratio, from the measurements there are; 0 when one of the two is missing. `sgemm` is in flop a second, 0: not measured. */
-double mla_speed_ratio(const mla_speed_limit *limit, const mla_speed *speeds, int count, double sgemm);
-/* The limit is meant for this many threads, and missed. A ratio of 0 is not measured and misses nothing; NaN does. */
-bool mla_speed_missed(const mla_speed_limit *limit, double ratio, int threads);
-/* NaN is not within. */
-bool mla_speed_within(const mla_speed_limit *limit, double ratio);
-/* Is this pair named by any limit, on either side? */
-bool mla_speed_limited(const char *kernel, const char *case_line);
+/* A ratio of NaN is a miss. */
+mla_limit_state mla_limit_state_of(const mla_speed_limit *limit, const mla_duel *duel, int threads);
 
 #endif

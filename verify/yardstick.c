@@ -12,17 +12,16 @@
 #include "random.h"
 
 #define LAUNCHES 9
-#define LAUNCHES_AGAIN 3
 #define COPY_BYTES ((size_t)1 << 30) /* on a GPU, at least */
 #define CACHES 4                     /* copies are at least as many last-level caches large */
 #define DEVICE_SIZE 8192             /* of the product's matrices */
 
 /* Two untimed calls, then the timed ones. */
-static mla_status time_call(mla_device *device, mla_timed_call call, int launches, mla_timing *timing) {
+static mla_status time_call(mla_device *device, mla_timed_call call, mla_timing *timing) {
     double seconds[LAUNCHES];
     TRY(mla_time_burst(device, call, 2, seconds));
-    TRY(mla_time_burst(device, call, launches, seconds));
-    *timing = mla_timing_of(seconds, launches);
+    TRY(mla_time_burst(device, call, LAUNCHES, seconds));
+    *timing = mla_timing_of(seconds, LAUNCHES);
     return mla_ok();
 }
 
@@ -58,7 +57,7 @@ static mla_status measure_copy(mla_device *device, operands *o, double *bandwidt
     mla_timing timing = {0};
     TRY(mla_buffer_make(space_of(device), bytes, &o->a));
     TRY(mla_buffer_make(space_of(device), bytes, &o->c));
-    TRY(time_call(device, (mla_timed_call){copy, o}, LAUNCHES, &timing));
+    TRY(time_call(device, (mla_timed_call){copy, o}, &timing));
     *bandwidth = 2.0 * (double)bytes / timing.median;
     return mla_ok();
 }
@@ -105,14 +104,13 @@ static int host_size(void) {
     return omp_get_max_threads() > 8 ? 4096 : 2048;
 }
 
-static mla_status time_product(operands *o, int launches, mla_yardstick *y) {
+static mla_status time_product(operands *o, mla_yardstick *y) {
     const bool host = o->device->space == MLA_SPACE_HOST;
     const double flops = 2.0 * o->n * o->n * o->n;
     mla_timing timing = {0};
     TRY(make_operands(o, (size_t)o->n * (size_t)o->n * (host ? sizeof(float) : sizeof(uint16_t))));
-    TRY(time_call(o->device, (mla_timed_call){host ? multiply_on_host : multiply_on_device, o}, launches, &timing));
+    TRY(time_call(o->device, (mla_timed_call){host ? multiply_on_host : multiply_on_device, o}, &timing));
     y->ceiling.matrix_rate = flops / timing.median;
-    y->fastest_matrix_rate = flops / timing.min;
     if (host)
         snprintf(y->matrix, sizeof y->matrix, "sgemm of %d^3, %d threads", o->n, omp_get_max_threads());
     else
@@ -121,7 +119,7 @@ static mla_status time_product(operands *o, int launches, mla_yardstick *y) {
 }
 
 /* Without a library that multiplies there is no matrix rate, which is no error. */
-static mla_status measure_product(mla_device *device, operands *o, int launches, mla_yardstick *y) {
+static mla_status measure_product(mla_device *device, operands *o, mla_yardstick *y) {
     mla_vendor_gemm *gemm = NULL;
     o->n = device->space == MLA_SPACE_HOST ? host_size() : DEVICE_SIZE;
     if (device->space != MLA_SPACE_HOST) {
@@ -132,19 +130,28 @@ static mla_status measure_product(mla_device *device, operands *o, int launches,
         }
     }
     o->gemm = gemm;
-    const mla_status status = time_product(o, launches, y);
+    const mla_status status = time_product(o, y);
     if (gemm)
         mla_vendor_gemm_close(gemm);
     return status;
 }
 
-mla_status mla_yardstick_again(mla_device *device, mla_yardstick *yardstick) {
-    operands multiplied = {.device = device};
-    mla_yardstick now = {0};
-    const mla_status status = measure_product(device, &multiplied, LAUNCHES_AGAIN, &now);
-    operands_free(&multiplied);
-    if (now.fastest_matrix_rate > yardstick->fastest_matrix_rate)
-        yardstick->fastest_matrix_rate = now.fastest_matrix_rate;
+static void close_racer(void *context) {
+    operands_free(context);
+    free(context);
+}
+
+mla_status mla_yardstick_racer(mla_device *host, mla_racer *racer) {
+    operands *o = calloc(1, sizeof *o);
+    if (!o)
+        return mla_error(MLA_ENOMEM, "no memory for a matrix product");
+    o->device = host;
+    o->n = host_size();
+    const mla_status status = make_operands(o, (size_t)o->n * (size_t)o->n * sizeof(float));
+    if (status.code == MLA_OK)
+        *racer = (mla_racer){.call = {multiply_on_host, o}, .flops = 2.0 * o->n * o->n * o->n, .close = close_racer};
+    else
+        close_racer(o);
     return status;
 }
 
@@ -154,7 +161,7 @@ mla_status mla_yardstick_measure(mla_device *device, mla_yardstick *yardstick) {
     mla_status status = measure_copy(device, &copied, &yardstick->ceiling.bandwidth);
     operands_free(&copied);
     if (status.code == MLA_OK)
-        status = measure_product(device, &multiplied, LAUNCHES, yardstick);
+        status = measure_product(device, &multiplied, yardstick);
     operands_free(&multiplied);
     return status;
 }

@@ -3,12 +3,12 @@
 #define MLA_YARDSTICK_H
 
 #include "../gpu/mla_gpu.h"
+#include "duel.h"
 #include "roofline.h"
 
 typedef struct mla_yardstick {
-    mla_ceiling ceiling;        /* medians */
-    double fastest_matrix_rate; /* flop a second; 0: not measured */
-    char matrix[200];           /* what was multiplied, or why nothing was */
+    mla_ceiling ceiling; /* medians */
+    char matrix[200];    /* what was multiplied, or why nothing was */
 } mla_yardstick;
 
 /*
@@ -16,7 +16,7 @@ typedef struct mla_yardstick {
  * library where there is one. Takes a second or so.
  */
 mla_status mla_yardstick_measure(mla_device *device, mla_yardstick *yardstick) MLA_CHECKED;
-/* Multiplies once more, for the fastest rate alone: other programs come and go. */
-mla_status mla_yardstick_again(mla_device *device, mla_yardstick *yardstick) MLA_CHECKED;
+/* The host's product, one a call. Free by racer->close. */
+mla_status mla_yardstick_racer(mla_device *host, mla_racer *racer) MLA_CHECKED;
 
 #endif
