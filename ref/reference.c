@@ -17,8 +17,8 @@
 #include <stdlib.h>
 
 enum {
-    ROW_BLOCK = 128,  /* query rows a block, at most */
-    TILE = 256,       /* keys between rescales: a tile in fp32 is 576 KiB, which stays in a core's second-level cache */
+    ROW_BLOCK = 128, /* query rows a block, at most */
+    TILE = 512, /* keys between rescales: so many that packing few rows of q, and adding to their sums, costs little beside the products */
     KEYS_PER_ROW = 8, /* keys a split, at least, for each of its rows: its partial is to be small beside its work, and stay in the cache */
     MAX_SPLITS = 128, /* splits a block */
     PARTIALS_PER_THREAD = 16,

@@ -13,7 +13,7 @@ const mla_speed_limit mla_speed_limits[] = {
     {"reference", H16, NULL, NULL, .low = 0.55, .high = INFINITY, .threads = 64},
     {"reference", H128, NULL, NULL, .low = 0.85, .high = INFINITY, .threads = 16},
     {"reference", LONG, "reference", H16, .of_time = true, .high = 1.2, .threads = 32},
-    {"reference", SHORT, "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1, .threads = 4},
+    {"reference", SHORT, "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1, .threads = 2},
     {"reference", "kv_len=8192", "reference", LONG, .of_time = true, .low = 0.9, .high = 1.1, .threads = 8},
     {"oracle", H16, "reference", H16, .of_time = true, .high = 12, .threads = 8},
     {"oracle", H128, "reference", H128, .of_time = true, .high = 12, .threads = 16},
