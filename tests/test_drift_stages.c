@@ -101,6 +101,27 @@ Test(drift_stages, leaves_an_error_of_another_kind_unexplained) {
     test_problem_free(&s.made);
 }
 
+/* Factors 1.004 and 0.997: 3.5 thousandths in the mean. Those of a right kernel are rounding. */
+Test(drift_stages, sees_a_wrong_row_sum) {
+    subject s;
+    mla_attribution a;
+    subject_make(&s, 2, 128, 2, MLA_BF16, 5);
+    s.truth.out = MLA_NONE;
+    cr_assert_eq(mla_model_run(&s.made.problem, &s.truth, &s.splits, 0, 2, s.out, s.lse).code, MLA_OK);
+    for (int i = 0; i < 2 * MLA_HEAD_DIM_V; i++)
+        s.out[i] = mla_round(MLA_BF16, MLA_RNE, s.out[i] * (i < MLA_HEAD_DIM_V ? 1.004 : 0.997));
+    const mla_observation seen = {&s.made.problem, &s.splits, 0, 2, s.out};
+    cr_assert_eq(mla_attribute(&seen, &s.declared, &a).code, MLA_OK);
+    cr_expect_eq(a.num_changes, 0);
+    cr_expect_float_eq(a.row_factor, sqrt((16e-6 + 9e-6) / 2), 3e-4, "%g", a.row_factor);
+    cr_expect_lt(a.left_by_factors, 0.1, "%g", a.left_by_factors);
+    test_problem_free(&s.made);
+    subject_make(&s, 2, 128, 2, MLA_FP32, 5);
+    a = attribute(&s);
+    cr_expect_eq(a.row_factor, 0);
+    test_problem_free(&s.made);
+}
+
 /* ---- planted changes ----------------------------------------------------------------------------------------------------------------------- */
 
 static const mla_choice planted[] = {

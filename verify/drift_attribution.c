@@ -107,6 +107,49 @@ static mla_status search(work *w, mla_attribution *a) {
     return mla_ok();
 }
 
+/* ---- row sums -------------------------------------------------------------------------------------------------------------------------- */
+
+/* The factor that brings a row of the model, before its output is rounded, nearest to the output. */
+static double factor_of(const double *out, const double *model) {
+    double product = 0, square = 0;
+    for (int c = 0; c < MLA_HEAD_DIM_V; c++) {
+        product += out[c] * model[c];
+        square += model[c] * model[c];
+    }
+    return square > 0 ? product / square : 1;
+}
+
+/* What sums of so many weights in fp32 can be off by, whatever their order; exp2 included. */
+static double innocent_factor(const mla_problem *p) {
+    int64_t longest = 0;
+    for (int32_t b = 0; b < p->batch; b++)
+        longest = mla_kv_len(p, b) > longest ? mla_kv_len(p, b) : longest;
+    return ((double)longest + 16) * 0x1p-24;
+}
+
+static mla_status find_row_factors(work *w, mla_attribution *a) {
+    mla_model model = a->model;
+    double left = 0, squares = 0, before;
+    TRY(left_by(w, &model, &before));
+    model.out = MLA_NONE;
+    TRY(run_model(w, &model, w->trial));
+    for (size_t i = 0; i < w->elements; i += MLA_HEAD_DIM_V) {
+        const double factor = factor_of(w->seen->out + i, w->trial + i);
+        squares += (factor - 1) * (factor - 1);
+        for (size_t c = i; c < i + MLA_HEAD_DIM_V; c++) {
+            const double rest = w->seen->out[c] - mla_round(a->model.out, a->model.out_rounding, factor * w->trial[c]);
+            left += rest * rest;
+        }
+    }
+    left /= w->energy;
+    const double factor = sqrt(squares / (double)w->seen->rows);
+    if (left < WORTHWHILE * before && before - left > NOTICEABLE && factor > innocent_factor(w->seen->problem)) {
+        a->row_factor = factor;
+        a->left_by_factors = left;
+    }
+    return mla_ok();
+}
+
 static mla_status compare_with_model(work *w, mla_attribution *a) {
     double left;
     TRY(left_by(w, &a->model, &left));
@@ -260,6 +303,8 @@ mla_status mla_attribute(const mla_observation *seen, const mla_model *declared,
     if (status.code == MLA_OK && w.energy > 0) {
         result->rms = sqrt(w.energy / (double)w.elements);
         status = search(&w, result);
+        if (status.code == MLA_OK)
+            status = find_row_factors(&w, result);
         if (status.code == MLA_OK)
             status = compare_with_model(&w, result);
         if (status.code == MLA_OK)

@@ -41,10 +41,12 @@ typedef struct mla_attribution {
     mla_model model;                     /* that explains it best */
     mla_change changes[MLA_STAGE_COUNT]; /* from the declared model, the most telling first */
     int num_changes;
-    double left_declared;                                        /* share unexplained by the declared model */
-    int64_t elements, same;                                      /* in which the found model gives the very output */
-    double apart;                                                /* rms of output less model */
-    double rms;                                                  /* of the error; 0: there is none, and no shares */
+    double row_factor,
+        left_by_factors;    /* 0: none. Each row is a factor off, by this much (rms): its sum of weights is wrong. Share unexplained then */
+    double left_declared;   /* share unexplained by the declared model */
+    int64_t elements, same; /* in which the found model gives the very output */
+    double apart;           /* rms of output less model */
+    double rms;             /* of the error; 0: there is none, and no shares */
     double share[MLA_STAGE_COUNT], share_error[MLA_STAGE_COUNT]; /* of the error's energy; standard error */
     double unexplained, unexplained_error;
 } mla_attribution;
@@ -52,7 +54,8 @@ typedef struct mla_attribution {
 /*
  * Starts from the declared model, and changes one stage at a time, always to what explains most, for as long as that explains a fifth of what is left.
  * Then the error is split: each stage of the model found, added to those before it, moves the output by some vector; out - exact is
- * regressed on these vectors, and a vector's coefficient times its product with the error is its share. MLA_EUNSUPPORTED: the output is not finite.
+ * regressed on these vectors, and a vector's coefficient times its product with the error is its share. What no choice explains, but one factor a row
+ * does, larger than sums in fp32 allow, is a wrong row sum. MLA_EUNSUPPORTED: the output is not finite.
  */
 mla_status mla_attribute(const mla_observation *seen, const mla_model *declared, mla_attribution *result) MLA_CHECKED;
 

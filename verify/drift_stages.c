@@ -22,8 +22,10 @@ static const mla_drift_help help = {
     .exits =
         "\n"
         "A model of the kernel rounds what the kernel declares to round. One stage after another is changed to whatever explains most of\n"
-        "the output's error, as long as that is a fifth of what is left. Shares are of the sum of squared errors, +- one standard error.\n"
-        "Long cases are looked at in their first rows. The default case is heads=16 kv_len=1024.\n"
+        "the output's error, as long as that is a fifth of what is left; then each row may be off by a factor of its own. Shares are of "
+        "the\n"
+        "sum of squared errors, +- one standard error. Long cases are looked at in their first rows. The default case is heads=16\n"
+        "kv_len=1024.\n"
         "\n"
         "exit: 0 it does what it declares   1 it does not, or failed   2 bad usage or input   3 nothing could run\n"};
 
@@ -107,7 +109,7 @@ static void print_changes(FILE *text, const study *s) {
     const mla_attribution *a = &s->found;
     char is[96], said[96];
     if (a->left_declared < 1)
-        fprintf(text, "    as declared    leaves %.2g %% of the error unexplained\n", 100 * a->left_declared);
+        fprintf(text, "    as declared    leaves %.3g %% of the error unexplained\n", 100 * a->left_declared);
     else
         fprintf(text, "    as declared    explains none of the error\n");
     for (int i = 0; i < a->num_changes; i++) {
@@ -116,6 +118,9 @@ static void print_changes(FILE *text, const study *s) {
                 mla_stage_choice(stage, &a->model, is, sizeof is), mla_stage_choice(stage, &s->declared, said, sizeof said),
                 100 * a->changes[i].left);
     }
+    if (a->row_factor > 0)
+        fprintf(text, "    %-14s each row is off by a factor of its own, %.2g (rms): leaves %.2g %%\n", mla_stage_name(MLA_STAGE_ROWSUM),
+                a->row_factor, 100 * a->left_by_factors);
 }
 
 /* In percent; what is rounded to zero has no sign. */
@@ -184,6 +189,7 @@ static void add_study(cJSON *studies, const study *s, const char *kernel, const 
     for (int k = 0; k < MLA_STAGE_COUNT; k++)
         if (a->share[k] != 0)
             add_share(shares, a, (mla_stage)k);
+    cJSON_AddNumberToObject(o, "row_factor", a->row_factor);
     cJSON_AddNumberToObject(o, "elements", (double)a->elements);
     cJSON_AddNumberToObject(o, "same_as_model", (double)a->same);
     cJSON_AddNumberToObject(o, "rms_from_model", a->apart);
@@ -199,7 +205,7 @@ static bool keeps_its_word(const mla_attribution *a) {
     for (int i = 0; i < a->num_changes; i++)
         if (a->changes[i].stage != MLA_STAGE_TILE)
             return false;
-    return true;
+    return !(a->row_factor > 0);
 }
 
 static mla_status study_case(stages_run *r, const mla_subject *subject, const mla_case *c) {
