@@ -8,7 +8,7 @@
 #include "drift_choices.h"
 
 #define WORTHWHILE 0.8   /* a change must leave less than this of what was left */
-#define NOTICEABLE 0.002 /* and explain at least this share of the error */
+#define NOTICEABLE 0.005 /* and explain at least this share of the error */
 #define GROUPS 32        /* of elements, for the jackknife */
 #define STAGES MLA_STAGE_COUNT
 #define TERMS (STAGES + 1) /* of the products: the stages' vectors, and the error */
