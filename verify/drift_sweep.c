@@ -24,14 +24,13 @@ static const mla_drift_help help = {
            "  --to N           last value (defaults: 4096, 32, 128, 8)\n"
            "  --csv FILE       all figures of all points; '-' is standard output, and the text then goes to standard error\n"
            "  --html FILE      the points and their laws drawn, as one page for a browser; '-' as for --csv\n",
-    .exits =
-        "\n"
-        "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma\n"
-        "what rounding as declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is\n"
-        "rms ~ value^slope +- the slope's standard error. The exponent of chi is that of the error less that of theory, and sharper than\n"
-        "either: error and sigma are of the same inputs.\n"
-        "\n"
-        "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
+    .exits = "\n"
+             "The case is the base (default: 16 heads, 1024 keys), without the key that is swept. chi is the rms of error / sigma, sigma\n"
+             "what rounding as declared makes of this very input. cond ulp: error in units of the last place of A = sum p |v|. A law is\n"
+             "rms ~ value^slope +- the slope's standard error. The exponent of chi, about 0 in a right kernel, is sharper than the\n"
+             "difference of the other two: error and sigma are of the same inputs, element by element.\n"
+             "\n"
+             "exit: 0 measured   1 the kernel failed   2 bad usage or input   3 nothing could run\n"};
 
 #define MOST_POINTS 32
 
@@ -220,8 +219,12 @@ static law fit(const point *points, int count, double (*number)(const point *)) 
     return (law){slope, n > 2 ? sqrt(fmax(rest, 0) / (n - 2) / sxx) : NAN, exp((y - slope * x) / n)};
 }
 
+/* What is rounded to zero has no sign. One point has no law, two have no deviation from it. */
 static void print_law(FILE *text, const char *what, const axis *over, const law *l) {
-    fprintf(text, "    %-20s ~ %s^%+.3f +- %.3f\n", what, over->name, l->slope, l->error);
+    if (!isfinite(l->slope))
+        return;
+    fprintf(text, "    %-20s ~ %s^%+.3f", what, over->name, fabs(l->slope) < 0.0005 ? 0 : l->slope);
+    fprintf(text, isfinite(l->error) ? " +- %.3f\n" : "\n", l->error);
 }
 
 /* JSON has no NaN. */

@@ -105,11 +105,16 @@ static void put_law(FILE *html, const plane *p, const char *name, const char *st
             y_of(p, one * exp(slope * p->right)));
 }
 
+/* After what it is a law of; where there is none, that alone. */
 static void say_law(FILE *html, const plane *p, const char *name, const char *what) {
-    fprintf(html, "%s ~ ", what);
+    const double slope = mla_json_number(item(p->sweep, name), "slope"), error = mla_json_number(item(p->sweep, name), "standard_error");
+    fputs(what, html);
+    if (!isfinite(slope))
+        return;
+    fputs(" ~ ", html);
     mla_markup_text(html, mla_json_text(p->sweep, "over"), false);
-    fprintf(html, "<sup>%.3f &#177; %.3f</sup>", mla_json_number(item(p->sweep, name), "slope"),
-            mla_json_number(item(p->sweep, name), "standard_error"));
+    fprintf(html, "<sup>%.3f", slope);
+    fprintf(html, isfinite(error) ? " &#177; %.3f</sup>" : "</sup>", error);
 }
 
 /* ---- a sweep ----------------------------------------------------------------------------------------------------------------------------- */
