@@ -49,14 +49,14 @@ LIBS := -L$(OPENBLAS_LIB) -Wl,-rpath,$(OPENBLAS_LIB) -lopenblas -lmpfr -lgmp -lc
 LINK := $(if $(HAVE_BOOST),$(CXX),$(CC)) -fopenmp -rdynamic $(SANITIZE) $(LDFLAGS)
 
 # ---- sources -----------------------------------------------------------------------------------------------------------------------------
-HOST_ENGINES := cdna3 cdna4 mma
+HOST_ENGINES := cdna3 cdna4 cdna3tall cdna4tall mma
 REF_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard ref/*.c))
 GPU_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out gpu/example_%.c,$(wildcard gpu/*.c))) $(B)/gpu/device_images.o
 HOST_OBJ := $(if $(HAVE_BOOST),$(patsubst %.cpp,$(B)/%.o,$(wildcard gpu/*.cpp)) $(HOST_ENGINES:%=$(B)/gpu/kernels_%.o) $(B)/gpu/bmm_on_host.o)
 VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard verify/*.c))) $(B)/verify/report_html_files.o
 SUITE_OBJ := $(REF_OBJ) $(GPU_OBJ) $(HOST_OBJ) $(VERIFY_OBJ)
 DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/visible_keys.h gpu/bmm_args.h gpu/mla_gpu.h ref/mla.h)
-AMD_IMAGES := $(if $(AMD_CLANG),$(AMD_ARCHS:%=$(ROOT)/gpu/%.co))
+AMD_IMAGES := $(if $(AMD_CLANG),$(foreach a,$(AMD_ARCHS),$(ROOT)/gpu/$a.co $(ROOT)/gpu/$(a)_tall.co))
 NVIDIA_IMAGES := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin $(if $(filter 90,$(NVIDIA_ARCHS)),$(ROOT)/gpu/hopper.fatbin))
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support_*.c))
 TESTS := $(if $(HAVE_CRITERION),$(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c)) $(if $(HAVE_BOOST),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_*.cpp))))
@@ -234,8 +234,8 @@ $(B)/tests/fake_hip.so: $(B)/tests/fake_hip.o $(HOST_OBJ) $(B)/gpu/engine.o $(B)
 
 $(ROOT)/gpu/%.co: gpu/kernels.hip $(DEVICE_SRC)
 	$(BEGIN)
-	$(Q)$(AMD_CLANG) -x hip --offload-arch=$* --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++17 \
-	  -mcode-object-version=5 -DMLA_ENGINE_$(if $(filter gfx950,$*),CDNA4,CDNA3) -o $@ $<
+	$(Q)$(AMD_CLANG) -x hip --offload-arch=$(*:%_tall=%) --cuda-device-only --no-gpu-bundle-output -nogpulib -nogpuinc -O3 -std=c++17 \
+	  -mcode-object-version=5 -DMLA_ENGINE_$(if $(filter gfx950%,$*),CDNA4,CDNA3)$(if $(filter %_tall,$*),TALL) -o $@ $<
 
 $(ROOT)/gpu/nvidia.fatbin: gpu/kernels.hip $(DEVICE_SRC)
 	$(BEGIN)

@@ -93,9 +93,13 @@ typedef struct hip_launcher {
     int count;
 } hip_launcher;
 
-extern const unsigned char mla_image_gfx90a[] __attribute__((weak, visibility("hidden")));
-extern const unsigned char mla_image_gfx942[] __attribute__((weak, visibility("hidden")));
-extern const unsigned char mla_image_gfx950[] __attribute__((weak, visibility("hidden")));
+#define IMAGE(name) extern const unsigned char mla_image_##name[] __attribute__((weak, visibility("hidden")))
+IMAGE(gfx90a);
+IMAGE(gfx90a_tall);
+IMAGE(gfx942);
+IMAGE(gfx942_tall);
+IMAGE(gfx950);
+IMAGE(gfx950_tall);
 
 static mla_status check(const api *a, const char *what, hipError_t result) {
     if (result == 0)
@@ -312,43 +316,60 @@ static mla_status hip_launch(mla_launcher *launcher, const char *name, mla_grid 
 
 static void hip_launcher_close(mla_launcher *launcher) {
     hip_launcher *l = launcher->state;
+    if (launcher->tall)
+        launcher->tall->close(launcher->tall);
     if (l->module)
         l->hip->api.hipModuleUnload(l->module);
     free(l);
 }
 
-/* The engine and the code object compiled for it. */
-static mla_status choose_image(const char *arch, const mla_engine **engine, const unsigned char **image) {
-    const struct {
-        const char *arch, *engine;
-        const unsigned char *image;
-    } images[] = {{"gfx90a", "cdna3", mla_image_gfx90a}, {"gfx942", "cdna3", mla_image_gfx942}, {"gfx950", "cdna4", mla_image_gfx950}};
-    for (size_t i = 0; i < sizeof images / sizeof *images; i++) {
-        if (strcmp(arch, images[i].arch) != 0)
+/* The engines of an architecture and the code objects compiled for them. */
+typedef struct architecture {
+    const char *arch, *engine, *tall;
+    const unsigned char *image, *tall_image;
+} architecture;
+
+static mla_status choose_images(const char *arch, architecture *chosen) {
+    const architecture all[] = {
+        {"gfx90a", "cdna3", "cdna3tall", mla_image_gfx90a, mla_image_gfx90a_tall},
+        {"gfx942", "cdna3", "cdna3tall", mla_image_gfx942, mla_image_gfx942_tall},
+        {"gfx950", "cdna4", "cdna4tall", mla_image_gfx950, mla_image_gfx950_tall},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(arch, all[i].arch) != 0)
             continue;
-        *engine = mla_engine_find(images[i].engine);
-        *image = images[i].image;
-        return *image ? mla_ok() : mla_error(MLA_EUNSUPPORTED, "built without AMD device code for %s", arch);
+        *chosen = all[i];
+        return chosen->image ? mla_ok() : mla_error(MLA_EUNSUPPORTED, "built without AMD device code for %s", arch);
     }
     return mla_error(MLA_EUNSUPPORTED, "no kernels for %s: they exist for gfx90a, gfx942 and gfx950", arch);
 }
 
-mla_status mla_hip_launcher_open(mla_device *device, mla_launcher **launcher) {
+static mla_status open_engine(mla_device *device, const char *engine, const unsigned char *image, mla_launcher **launcher) {
     hip *h = device->state;
-    const mla_engine *engine = NULL;
-    const unsigned char *image = NULL;
-    mla_status status = choose_image(h->arch, &engine, &image);
-    if (status.code != MLA_OK)
-        return status;
     hip_launcher *l = calloc(1, sizeof *l);
     if (!l)
         return mla_error(MLA_ENOMEM, "no memory for a launcher");
     l->hip = h;
-    l->launcher = (mla_launcher){.engine = engine, .device = device, .state = l, .launch = hip_launch, .close = hip_launcher_close};
-    status = CALL(&h->api, hipModuleLoadData, &l->module, image);
+    l->launcher =
+        (mla_launcher){.engine = mla_engine_find(engine), .device = device, .state = l, .launch = hip_launch, .close = hip_launcher_close};
+    mla_status status = CALL(&h->api, hipModuleLoadData, &l->module, image);
     if (status.code == MLA_OK)
         *launcher = &l->launcher;
     else
         hip_launcher_close(&l->launcher);
+    return status;
+}
+
+mla_status mla_hip_launcher_open(mla_device *device, mla_launcher **launcher) {
+    const hip *h = device->state;
+    architecture chosen = {0};
+    mla_status status = choose_images(h->arch, &chosen);
+    if (status.code == MLA_OK)
+        status = open_engine(device, chosen.engine, chosen.image, launcher);
+    if (status.code == MLA_OK && chosen.tall_image) {
+        status = open_engine(device, chosen.tall, chosen.tall_image, &(*launcher)->tall);
+        if (status.code != MLA_OK)
+            hip_launcher_close(*launcher);
+    }
     return status;
 }

@@ -11,6 +11,7 @@
  *   MLA_KERNEL(name, args_t, threads)       head of a kernel: a function named `name` of one argument `const args_t args`, by value
  *   MLA_UNROLL, MLA_UNROLL_BY_8             before a loop that must be unrolled, or in eights: so many loads are then under way together
  *   int mla_thread(), mla_block()           thread within its block, block within the grid
+ *   int mla_late(int v)                     v >= 0, as if it were known from here on alone: on AMD, what follows from it is not computed ahead, to wait in a register
  *   MLA_WAVE                                lanes of a wave: 64 on CDNA, 32 on NVIDIA; the host takes the engine's
  *   T *mla_lds<T>()                         the block's LDS, uninitialised (poisoned on the host), at least sizeof(T), 128-byte aligned
  *   void mla_barrier()                      (all) orders LDS and global accesses of the block
@@ -40,6 +41,7 @@
  *     void mla_mfma_16x16x16<STEPS, COLS>(const bf16x4 (&a)[STEPS], const bf16x4 (&b)[STEPS][COLS], f32x4 (&c)[COLS])         (wave)  cdna3
  *     void mla_mfma_16x16x32<STEPS, COLS>(const bf16x8 (&a)[STEPS], const bf16x8 (&b)[STEPS][COLS], f32x4 (&c)[COLS])         (wave)  cdna4
  *       A[i][k]: lane i + 16 * (k / n), element k % n (n = 4 or 8). B[k][j]: lane j + 16 * (k / n), element k % n. C[i][j]: lane j + 16 * (i / 4), element i % 4
+ *     void mla_in_order()                     the compiler moves nothing across: what is loaded for later products then does not fill registers earlier
  *     mla_mfma_16x16x16_fp16, mla_mfma_16x16x32_fp16: the same with fp16 operands in the same types
  *   NVIDIA: a 4 x 32 bit, b 2 x 32 bit, c 4 floats, the fragments of PTX mma.m16n8k16
  *     void mla_mma_16x8x16<STEPS, COLS>(const uint32_t (&a)[STEPS][4], const uint32_t (&b)[STEPS][COLS][2], float (&c)[COLS][4])  (wave)

@@ -22,6 +22,14 @@ typedef float mla_f32x4 __attribute__((ext_vector_type(4)));
 MLA_DEVICE int mla_thread() {
     return static_cast<int>(__builtin_amdgcn_workitem_id_x());
 }
+MLA_DEVICE int mla_late(int v) {
+    asm volatile("" : "+v"(v));
+    __builtin_assume(v >= 0);
+    return v;
+}
+MLA_DEVICE void mla_in_order() {
+    __builtin_amdgcn_sched_barrier(0);
+}
 MLA_DEVICE int mla_block() {
     return static_cast<int>(__builtin_amdgcn_workgroup_id_x());
 }
@@ -44,7 +52,7 @@ MLA_DEVICE float mla_shuffle(float v, int lane) {
     return __builtin_bit_cast(float, __builtin_amdgcn_ds_bpermute(lane * 4, __builtin_bit_cast(int, v)));
 }
 MLA_DEVICE float mla_shuffle_xor(float v, int m) {
-    return mla_shuffle(v, (mla_thread() % MLA_WAVE) ^ m);
+    return mla_shuffle(v, (mla_late(mla_thread()) % MLA_WAVE) ^ m);
 }
 
 MLA_DEVICE float mla_mul(float a, float b) {

@@ -13,11 +13,17 @@
 #elif defined(MLA_ENGINE_CDNA4)
 #define MLA_ENGINE_NAME "cdna4"
 #define MLA_WAVE 64
+#elif defined(MLA_ENGINE_CDNA3TALL)
+#define MLA_ENGINE_NAME "cdna3tall"
+#define MLA_WAVE 64
+#elif defined(MLA_ENGINE_CDNA4TALL)
+#define MLA_ENGINE_NAME "cdna4tall"
+#define MLA_WAVE 64
 #elif defined(MLA_ENGINE_MMA)
 #define MLA_ENGINE_NAME "mma"
 #define MLA_WAVE 32
 #else
-#error "define one of MLA_ENGINE_CDNA3, MLA_ENGINE_CDNA4, MLA_ENGINE_MMA"
+#error "define one of MLA_ENGINE_CDNA3, MLA_ENGINE_CDNA4, MLA_ENGINE_CDNA3TALL, MLA_ENGINE_CDNA4TALL, MLA_ENGINE_MMA"
 #endif
 
 /* The same names with other contents are compiled for each engine and linked into one program: keep them apart. */
@@ -45,6 +51,10 @@ typedef float mla_f32x4 __attribute__((vector_size(16), may_alias));
 inline int mla_thread() {
     return mla_host_thread;
 }
+inline int mla_late(int v) {
+    return v;
+}
+inline void mla_in_order() {}
 inline int mla_block() {
     return mla_host_block;
 }

@@ -17,11 +17,14 @@ IMAGE(hopper, "hopper.fatbin")
 #endif
 #ifdef MLA_IMAGE_gfx90a
 IMAGE(gfx90a, "gfx90a.co")
+IMAGE(gfx90a_tall, "gfx90a_tall.co")
 #endif
 #ifdef MLA_IMAGE_gfx942
 IMAGE(gfx942, "gfx942.co")
+IMAGE(gfx942_tall, "gfx942_tall.co")
 #endif
 #ifdef MLA_IMAGE_gfx950
 IMAGE(gfx950, "gfx950.co")
+IMAGE(gfx950_tall, "gfx950_tall.co")
 #endif
     .section .note.GNU-stack, "", @progbits

@@ -15,6 +15,9 @@
 MLA_DEVICE int mla_thread() {
     return threadIdx.x;
 }
+MLA_DEVICE int mla_late(int v) {
+    return v;
+}
 MLA_DEVICE int mla_block() {
     return blockIdx.x;
 }

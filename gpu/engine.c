@@ -8,6 +8,7 @@
 static const mla_engine engines[] = {
     {
         .name = "cdna3",
+        .kernels = "mla_splitk",
         .threads = MLA_CDNA3_THREADS,
         .row_tile = MLA_CDNA3_ROWS,
         .kv_tile = MLA_CDNA3_TOKENS,
@@ -19,6 +20,7 @@ static const mla_engine engines[] = {
     },
     {
         .name = "cdna4",
+        .kernels = "mla_splitk",
         .threads = MLA_CDNA4_THREADS,
         .row_tile = MLA_CDNA4_ROWS,
         .kv_tile = MLA_CDNA4_TOKENS,
@@ -29,7 +31,32 @@ static const mla_engine engines[] = {
         .mma_k = 8,
     },
     {
+        .name = "cdna3tall",
+        .kernels = "mla_splitk_tall",
+        .threads = MLA_CDNA3TALL_THREADS,
+        .row_tile = MLA_CDNA3TALL_ROWS,
+        .kv_tile = MLA_CDNA3TALL_TOKENS,
+        .lds_bytes = MLA_CDNA3TALL_LDS_BYTES,
+        .blocks_a_unit = 1,
+        .wave = 64,
+        .acc_rounding = MLA_RZ,
+        .mma_k = 8,
+    },
+    {
+        .name = "cdna4tall",
+        .kernels = "mla_splitk_tall",
+        .threads = MLA_CDNA4TALL_THREADS,
+        .row_tile = MLA_CDNA4TALL_ROWS,
+        .kv_tile = MLA_CDNA4TALL_TOKENS,
+        .lds_bytes = MLA_CDNA4TALL_LDS_BYTES,
+        .blocks_a_unit = 1,
+        .wave = 64,
+        .acc_rounding = MLA_RZ,
+        .mma_k = 8,
+    },
+    {
         .name = "mma",
+        .kernels = "mla_splitk",
         .threads = MLA_MMA_THREADS,
         .row_tile = MLA_MMA_ROWS,
         .kv_tile = MLA_MMA_TOKENS,
@@ -41,6 +68,7 @@ static const mla_engine engines[] = {
     },
     {
         .name = "hopper",
+        .kernels = "mla_splitk",
         .threads = MLA_HOPPER_THREADS,
         .row_tile = MLA_HOPPER_ROWS,
         .kv_tile = MLA_HOPPER_TOKENS,

@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 typedef struct mla_engine {
-    const char *name;          /* "cdna3", "cdna4", "mma", "hopper" */
+    const char *name;          /* "cdna3", "cdna4", "cdna3tall", "cdna4tall", "mma", "hopper" */
+    const char *kernels;       /* what the names of its split-K kernels begin with */
     int threads;               /* of a block of the split-K kernel */
     int row_tile;              /* rows of a plan item */
     int kv_tile;               /* tokens staged at once */

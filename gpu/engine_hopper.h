@@ -103,7 +103,7 @@ template <typename Kv> struct mla_engine_device {
         mla_wgmma_commit();
     }
 
-    /* This lane's share of the scores: element e of block b belongs to its row lane_row(e) and to token(b, e). */
+    /* This lane's share of the scores: element e of block b belongs to its row lane_row(b, e) and to token(b, e). */
     MLA_DEVICE void gather(int, float (&s)[BLOCKS][4]) {
         mla_wgmma_wait<0>();
         mla_wgmma_arrived(score);
@@ -114,7 +114,7 @@ template <typename Kv> struct mla_engine_device {
                 s[b][e] = score[b][e];
         }
     }
-    static MLA_DEVICE constexpr int lane_row(int e) { return e / 2; }
+    static MLA_DEVICE constexpr int lane_row(int, int e) { return e / 2; }
     MLA_DEVICE int row(int i) const { return warp * 16 + lane / 4 + i * 8; }
     MLA_DEVICE int token(int b, int e) const { return group * 32 + b * 8 + lane % 4 * 2 + e % 2; }
     /* One lane of one warpgroup speaks for its rows. */

@@ -7,10 +7,20 @@
 #define MLA_CDNA3_TOKENS 32
 #define MLA_CDNA3_LDS_BYTES 41088 /* static, of the 64 KiB a workgroup may have */
 
-#define MLA_CDNA4_THREADS 256
+#define MLA_CDNA4_THREADS 512
 #define MLA_CDNA4_ROWS 16
 #define MLA_CDNA4_TOKENS 64
-#define MLA_CDNA4_LDS_BYTES 152064 /* static, of 160 KiB */
+#define MLA_CDNA4_LDS_BYTES 156160 /* static, of 160 KiB */
+
+#define MLA_CDNA3TALL_THREADS 512
+#define MLA_CDNA3TALL_ROWS 64
+#define MLA_CDNA3TALL_TOKENS 32
+#define MLA_CDNA3TALL_LDS_BYTES 53376 /* static */
+
+#define MLA_CDNA4TALL_THREADS 512
+#define MLA_CDNA4TALL_ROWS 64
+#define MLA_CDNA4TALL_TOKENS 32
+#define MLA_CDNA4TALL_LDS_BYTES 90368 /* static */
 
 #define MLA_MMA_THREADS 128
 #define MLA_MMA_ROWS 16

@@ -102,7 +102,7 @@ template <typename Kv> struct mla_engine_device {
         }
     }
 
-    /* This lane's share of the scores: element e of block b belongs to its row lane_row(e) and to token(b, e). */
+    /* This lane's share of the scores: element e of block b belongs to its row lane_row(b, e) and to token(b, e). */
     MLA_DEVICE void gather(int, float (&s)[BLOCKS][4]) const {
         MLA_UNROLL
         for (int b = 0; b < BLOCKS; b++) {
@@ -111,7 +111,7 @@ template <typename Kv> struct mla_engine_device {
                 s[b][e] = lds.scores[0][b][lane][e] + lds.scores[1][b][lane][e];
         }
     }
-    static MLA_DEVICE constexpr int lane_row(int e) { return e / 2; }
+    static MLA_DEVICE constexpr int lane_row(int, int e) { return e / 2; }
     MLA_DEVICE int row(int i) const { return lane / 4 + i * 8; }
     MLA_DEVICE int token(int b, int e) const { return b * 8 + lane % 4 * 2 + e % 2; }
     /* One lane of one warp speaks for its rows. */

@@ -29,7 +29,7 @@ typedef struct mla_host_launch {
  */
 mla_status mla_host_execute(const mla_host_launch *launch) MLA_CHECKED;
 
-/* The kernel `name` as compiled for `engine` ("cdna3", "cdna4", "mma"); NULL when it is not linked in. */
+/* The kernel `name` as compiled for `engine` ("cdna3", "cdna4", ...: HOST_ENGINES of the Makefile); NULL when it is not linked in. */
 mla_host_entry mla_host_kernel_find(const char *engine, const char *name);
 
 #ifdef __cplusplus

@@ -165,7 +165,7 @@ static int splitk_run(const mla_kernel *kernel, const mla_launch *launch, char *
     mla_launcher *launcher = launcher_for(s, launch->host);
     const mla_engine *engine = launcher->engine;
     mla_splitk_args args = arguments(s, launch);
-    snprintf(function, sizeof function, "mla_splitk_%s", operands->name);
+    snprintf(function, sizeof function, "%s_%s", engine->kernels, operands->name);
     const mla_grid walk = {.blocks = s->num_workers, .threads = engine->threads, .lds_bytes = engine->lds_bytes};
     const mla_grid combine = {.blocks = s->num_groups * engine->row_tile, .threads = MLA_COMBINE_THREADS, .early = s->num_workers > 0};
     mla_status status = launcher->launch(launcher, function, walk, &args, sizeof args, launch->stream);

@@ -21,10 +21,17 @@ template <typename Kv> MLA_DEVICE void mla_splitk(const mla_splitk_args &args) {
         mla_walk<engine>(args, args.items[i], unit).run();
 }
 
-#define MLA_SPLITK_KERNEL(kv)                                                                                                              \
-    MLA_KERNEL(mla_splitk_##kv, mla_splitk_args, mla_engine_device<mla_kv_##kv>::THREADS) {                                                \
-        mla_splitk<mla_kv_##kv>(args);                                                                                                     \
+#define MLA_SPLITK_KERNEL_AS(name, kv)                                                                                                     \
+    MLA_KERNEL(name, mla_splitk_args, mla_engine_device<kv>::THREADS) {                                                                    \
+        mla_splitk<kv>(args);                                                                                                              \
     }
+/* An AMD device has two engines: their kernels differ in name, and the others come with one of them. */
+#if defined(MLA_ENGINE_CDNA3TALL) || defined(MLA_ENGINE_CDNA4TALL)
+#define MLA_AMD_TALL
+#define MLA_SPLITK_KERNEL(kv) MLA_SPLITK_KERNEL_AS(mla_splitk_tall_##kv, mla_kv_##kv)
+#else
+#define MLA_SPLITK_KERNEL(kv) MLA_SPLITK_KERNEL_AS(mla_splitk_##kv, mla_kv_##kv)
+#endif
 
 MLA_SPLITK_KERNEL(bf16)
 MLA_SPLITK_KERNEL(fp16)

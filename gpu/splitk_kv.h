@@ -113,22 +113,41 @@ template <bool fp16> struct mla_kv_16bit {
     static MLA_DEVICE void convert(const mla_chunk (&raw)[ROUNDS], const uint8_t (&)[ROUNDS], int stager, Put put) {
         MLA_UNROLL
         for (int i = 0; i < ROUNDS; i++)
-            put(mla_place{stager + i * STAGERS % 8, i * STAGERS / 8 * 8}, raw[i]);
+            if (CHUNKS % STAGERS == 0 || stager + i * STAGERS < CHUNKS)
+                put(mla_place{stager + i * STAGERS % 8, i * STAGERS / 8 * 8}, raw[i]);
     }
 };
 typedef mla_kv_16bit<false> mla_kv_bf16;
 typedef mla_kv_16bit<true> mla_kv_fp16;
 
+/*
+ * Stagers that would store into the same banks at once begin with different chunks, each with number mla_turn of those it makes of one. Eight neighbouring
+ * threads store at once: of one token, or four of each of two whose swizzles differ.
+ */
+template <int STAGERS, int CHUNKS> MLA_DEVICE int mla_turn(int stager) {
+    return STAGERS >= 8 ? stager * CHUNKS / 8 % CHUNKS : stager / 2 * 2 % CHUNKS;
+}
+/* Of two entries of an array in registers; a condition might become an index, which registers have not. */
+MLA_DEVICE uint32_t mla_second_if(int second, uint32_t a, uint32_t b) {
+    return a ^ ((a ^ b) & -static_cast<uint32_t>(second & 1));
+}
+/* Word w ^ turn of a chunk. */
+MLA_DEVICE uint32_t mla_word(const mla_chunk &chunk, int w, int turn) {
+    return mla_second_if(turn, mla_second_if(turn >> 1, chunk.w[w], chunk.w[w ^ 2]),
+                         mla_second_if(turn >> 1, chunk.w[w ^ 1], chunk.w[w ^ 3]));
+}
+
 /* One chunk of sixteen codes makes two of operands, the first of them at `place`; operands(codes) makes two. */
-template <typename Operands, typename Put>
+template <int STAGERS, typename Operands, typename Put>
 MLA_DEVICE void mla_convert_fp8(const mla_chunk &raw, mla_place place, Operands operands, Put put) {
+    const int turn = mla_turn<STAGERS, 2>(place.lane / 2);
     MLA_UNROLL
     for (int half = 0; half < 2; half++) {
         mla_chunk chunk;
         MLA_UNROLL
         for (int i = 0; i < 4; i++)
-            chunk.w[i] = operands(raw.w[half * 2 + i / 2] >> i % 2 * 16);
-        put(mla_place{place.lane + half, place.step}, chunk);
+            chunk.w[i] = operands(mla_word(raw, half * 2 + i / 2, turn * 2) >> i % 2 * 16);
+        put(mla_place{place.lane + (half ^ turn), place.step}, chunk);
     }
 }
 
@@ -140,7 +159,7 @@ template <typename Code> struct mla_kv_per_tensor {
         MLA_UNROLL
         for (int i = 0; i < ROUNDS; i++)
             if (stager + i * STAGERS < CHUNKS)
-                mla_convert_fp8(raw[i], mla_place{stager * 2, i * STAGERS * 2}, Code::operands, put);
+                mla_convert_fp8<STAGERS>(raw[i], mla_place{stager * 2, i * STAGERS * 2}, Code::operands, put);
     }
 };
 typedef mla_kv_per_tensor<mla_e4m3> mla_kv_fp8;
@@ -159,9 +178,11 @@ struct mla_kv_fp8b656 {
         MLA_UNROLL
         for (int i = 0; i < ROUNDS; i++) {
             const int chunk = stager + i * STAGERS;
-            const float scale = scales[i * STAGERS / 8 % 4];
+            const int block = i * STAGERS / 8 % 4; /* eight chunks share a scale */
+            const float scale = mla_from_bits(
+                mla_second_if(STAGERS > 8 ? stager / 8 : 0, mla_to_bits(scales[block]), mla_to_bits(scales[(block + 1) % 4])));
             if (i * STAGERS < SCALE_CHUNK)
-                mla_convert_fp8(
+                mla_convert_fp8<STAGERS>(
                     raw[i], mla_place{stager * 2, i * STAGERS * 2},
                     [scale](uint32_t codes) {
                         const mla_float_pair values = mla_e4m3::values(codes);
@@ -200,14 +221,15 @@ struct mla_kv_mxfp4 {
             if (chunk >= CHUNKS)
                 continue;
             const scaling scale = scaling_of(scales[i]);
+            const int turn = mla_turn<STAGERS, 4>(stager);
             MLA_UNROLL
             for (int w = 0; w < 4; w++) {
-                const uint32_t codes = stager & 2 ? raw[i].w[w ^ 2] : raw[i].w[w]; /* stagers of the same banks take turns */
+                const uint32_t codes = mla_word(raw[i], w, turn);
                 mla_chunk operands;
                 MLA_UNROLL
                 for (int p = 0; p < 4; p++)
                     operands.w[p] = mla_mul_bf16x2(mla_mul_bf16x2(pair(codes, p), scale.factor), scale.rest);
-                put(mla_place{stager * 4 + (w ^ (stager & 2)), i * STAGERS * 4}, operands);
+                put(mla_place{stager * 4 + (w ^ turn), i * STAGERS * 4}, operands);
             }
         }
     }

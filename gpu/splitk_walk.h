@@ -80,7 +80,7 @@ template <typename Engine> struct mla_walk {
         for (int i = 0; i < ROWS; i++)
             seen[i] = visible(engine.row(i));
         each(s, [&](float &x, int b, int e) {
-            const int token = engine.token(b, e), position = first + token, i = Engine::lane_row(e);
+            const int token = engine.token(b, e), position = first + token, i = Engine::lane_row(b, e);
             if (position < seen[i].begin || position >= seen[i].end || (sparse && !engine.present(tile, token)))
                 x = -mla_infinity;
         });
@@ -92,7 +92,7 @@ template <typename Engine> struct mla_walk {
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++)
             top[i] = m[i];
-        each(s, [&](float &x, int, int e) { top[Engine::lane_row(e)] = mla_max(top[Engine::lane_row(e)], x); });
+        each(s, [&](float &x, int b, int e) { top[Engine::lane_row(b, e)] = mla_max(top[Engine::lane_row(b, e)], x); });
         engine.row_max(top);
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
@@ -102,9 +102,9 @@ template <typename Engine> struct mla_walk {
             l[i] *= shrink[i];
         }
         engine.rescale(shrink);
-        each(s, [&](float &x, int, int e) {
-            x = mla_exp2(x - base[Engine::lane_row(e)]);
-            l[Engine::lane_row(e)] += x;
+        each(s, [&](float &x, int b, int e) {
+            x = mla_exp2(x - base[Engine::lane_row(b, e)]);
+            l[Engine::lane_row(b, e)] += x;
         });
     }
 

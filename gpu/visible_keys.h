@@ -17,7 +17,7 @@ MLA_DEVICE mla_positions mla_visible_keys(const mla_problem &p, int sequence, in
     if (p.paging == MLA_SPARSE || !(p.causal || p.window > 0))
         return keys;
     const int32_t *qo = p.qo_indptr + sequence, *kv = p.kv_indptr + sequence;
-    const int token = static_cast<int>(row / p.heads);
+    const int token = static_cast<int>(row / mla_late(p.heads));
     const int self = (kv[1] - kv[0]) - (qo[1] - token);
     if (p.causal && self + 1 < keys.end)
         keys.end = self + 1;
@@ -30,8 +30,9 @@ MLA_DEVICE mla_positions mla_visible_keys(const mla_problem &p, int sequence, in
 MLA_DEVICE int64_t mla_key_slot(const mla_problem &p, int sequence, int64_t row, int position) {
     switch (p.paging) {
     case MLA_PAGED: {
-        const int64_t page = p.block_table[sequence * p.block_table_stride + position / p.page_size];
-        return page * p.page_size + position % p.page_size;
+        const int size = mla_late(p.page_size);
+        const int64_t page = p.block_table[sequence * p.block_table_stride + position / size];
+        return page * size + position % size;
     }
     case MLA_TOKEN_LIST:
         return p.kv_indices[static_cast<int64_t>(p.kv_indptr[sequence]) + position];

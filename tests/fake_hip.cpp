@@ -32,8 +32,9 @@ enum {
     launch_failure = 719
 };
 
+/* One stands for every code object of its processor: their kernels have different names. */
 struct module {
-    const mla_engine *engine;
+    const mla_engine *engines[2];
     std::map<std::string, struct function *> functions;
 };
 
@@ -58,12 +59,12 @@ struct properties {
     char rest[56];
 };
 
-/* The processor in e_flags of an AMD code object, and the engine it was compiled with (LLVM's AMDGPUUsage, "EF_AMDGPU_MACH"). */
+/* The processor in e_flags of an AMD code object, and the engines there are for it (LLVM's AMDGPUUsage, "EF_AMDGPU_MACH"). */
 const struct target {
     const char *arch;
     unsigned machine;
-    const char *engine;
-} targets[] = {{"gfx90a", 0x3F, "cdna3"}, {"gfx942", 0x4C, "cdna3"}, {"gfx950", 0x4F, "cdna4"}};
+    const char *engine, *tall;
+} targets[] = {{"gfx90a", 0x3F, "cdna3", "cdna3tall"}, {"gfx942", 0x4C, "cdna3", "cdna3tall"}, {"gfx950", 0x4F, "cdna4", "cdna4tall"}};
 
 std::map<const char *, size_t> allocations;
 std::set<void *> streams;
@@ -231,7 +232,7 @@ EXPORT int hipModuleLoadData(module **loaded, const void *image) {
     for (const target &t : targets) {
         if (device_arch() != t.arch || machine_of(image) != t.machine)
             continue;
-        *loaded = new module{mla_engine_find(t.engine), {}};
+        *loaded = new module{{mla_engine_find(t.engine), mla_engine_find(t.tall)}, {}};
         return success;
     }
     return no_binary;
@@ -245,12 +246,13 @@ EXPORT int hipModuleUnload(module *m) {
 }
 
 EXPORT int hipModuleGetFunction(function **found, module *m, const char *name) {
-    mla_host_entry entry = mla_host_kernel_find(m->engine->name, name);
+    const mla_engine *engine = m->engines[mla_host_kernel_find(m->engines[0]->name, name) ? 0 : 1];
+    mla_host_entry entry = mla_host_kernel_find(engine->name, name);
     if (!entry)
         return not_found;
     function *&f = m->functions[name];
     if (!f)
-        f = new function{m->engine, entry, std::strncmp(name, "mla_bmm", 7) ? sizeof(mla_splitk_args) : sizeof(mla_bmm_args)};
+        f = new function{engine, entry, std::strncmp(name, "mla_bmm", 7) ? sizeof(mla_splitk_args) : sizeof(mla_bmm_args)};
     *found = f;
     return success;
 }

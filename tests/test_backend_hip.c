@@ -16,8 +16,11 @@
     __attribute__((weak, visibility("hidden"))) const unsigned char mla_image_##arch[64] = {0x7F, 'E', 'L', 'F', [48] = machine};
 
 CODE_OBJECT(gfx90a, 0x3F)
+CODE_OBJECT(gfx90a_tall, 0x3F)
 CODE_OBJECT(gfx942, 0x4C)
+CODE_OBJECT(gfx942_tall, 0x4C)
 CODE_OBJECT(gfx950, 0x4F)
+CODE_OBJECT(gfx950_tall, 0x4F)
 
 static void use_fake_hip(const char *arch) {
     char self[4000], path[4096];
@@ -107,7 +110,8 @@ Test(backend_hip, copies_and_marks) {
 }
 
 Test(backend_hip, chooses_the_code_object) {
-    const char *const archs[] = {"gfx90a", "gfx942", "gfx950"}, *const engines[] = {"cdna3", "cdna3", "cdna4"};
+    const char *const archs[] = {"gfx90a", "gfx942", "gfx950"}, *const engines[] = {"cdna3", "cdna3", "cdna4"},
+                      *const tall[] = {"cdna3tall", "cdna3tall", "cdna4tall"};
     for (int i = 0; i < 3; i++) {
         use_fake_hip(archs[i]);
         mla_device *device = open_device();
@@ -115,6 +119,7 @@ Test(backend_hip, chooses_the_code_object) {
         mla_status status = mla_hip_launcher_open(device, &launcher);
         cr_assert_eq(status.code, MLA_OK, "%s: %s", archs[i], status.message);
         cr_expect_str_eq(launcher->engine->name, engines[i]);
+        cr_expect_str_eq(launcher->tall->engine->name, tall[i]);
         launcher->close(launcher);
         device->close(device);
     }
@@ -162,5 +167,7 @@ static void expect_passed(const char *arch, const char *kernel, const char *line
 Test(backend_hip, runs_kernels) {
     expect_passed("gfx942", "splitk@amd", "kv_len=70,0,300 plan=fixed:3");
     expect_passed("gfx950", "splitk@amd", "kv_len=70,0,300 plan=balanced");
+    expect_passed("gfx942", "splitk@amd", "heads=128 kv_len=70 plan=fixed:2");
+    expect_passed("gfx950", "splitk@amd", "q_len=2 kv_len=70 kv=fp8");
     expect_passed("gfx942", "bmm@amd:own", "kv_len=70,0,300 kv=fp8 q=fp8 page=16");
 }

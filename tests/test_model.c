@@ -94,6 +94,14 @@ Test(model, reproduces_cdna4_bit_for_bit) {
     same_bits("splitk@host:cdna4");
 }
 
+Test(model, reproduces_cdna3tall_bit_for_bit) {
+    same_bits("splitk@host:cdna3tall");
+}
+
+Test(model, reproduces_cdna4tall_bit_for_bit) {
+    same_bits("splitk@host:cdna4tall");
+}
+
 Test(model, reproduces_mma_bit_for_bit) {
     same_bits("splitk@host:mma");
 }

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const engines[] = {"splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:mma"};
+static const char *const engines[] = {"splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:cdna3tall", "splitk@host:cdna4tall",
+                                      "splitk@host:mma"};
 
 static const char *const cases[] = {
     "kv_len=1 plan=fixed:1",                                     /* one key: direct output */
@@ -51,7 +52,7 @@ static mla_result run(const mla_subject *subject, const char *line) {
 }
 
 ParameterizedTestParameters(splitk, within_the_bound) {
-    static int indices[] = {0, 1, 2};
+    static int indices[] = {0, 1, 2, 3, 4};
     return cr_make_param_array(int, indices, sizeof engines / sizeof *engines);
 }
 

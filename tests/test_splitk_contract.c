@@ -5,8 +5,9 @@
 
 #include "support_launch.h"
 
-static const char *const engines[] = {"splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:mma"};
-enum { ENGINES = 3 };
+static const char *const engines[] = {"splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:cdna3tall", "splitk@host:cdna4tall",
+                                      "splitk@host:mma"};
+enum { ENGINES = 5 };
 
 static double worst_under(const mla_problem *problem, const mla_output *output, const mla_contract *contract) {
     mla_truth truth = test_truth(problem, contract);

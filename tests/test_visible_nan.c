@@ -7,7 +7,7 @@
 #include "../verify/judge.h"
 #include "support_launch.h"
 
-static const char *const kernels[] = {"reference", "splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:mma"};
+static const char *const kernels[] = {"reference", "splitk@host:cdna3", "splitk@host:cdna4", "splitk@host:cdna4tall", "splitk@host:mma"};
 
 /* The last key, which under the causal mask the last query alone sees. */
 static test_problem make_problem(mla_kv_format format) {
@@ -32,7 +32,7 @@ static mla_verdict judge(const mla_problem *problem, const mla_contract *contrac
 }
 
 ParameterizedTestParameters(visible_nan, is_right_where_the_truth_is_nan) {
-    static int indices[] = {0, 1, 2, 3};
+    static int indices[] = {0, 1, 2, 3, 4};
     return cr_make_param_array(int, indices, sizeof kernels / sizeof *kernels);
 }
 

@@ -14,19 +14,23 @@ bool mla_drift_knows(const mla_kernel *kernel) {
     return strncmp(kernel->name, PREFIX, strlen(PREFIX)) == 0;
 }
 
+/* Parts have half of each group of 64 dimensions. */
+static uint16_t part_dim(uint16_t i) {
+    return (uint16_t)(i % (MLA_HEAD_DIM / 2) / 32 * 64 + i / (MLA_HEAD_DIM / 2) * 32 + i % 32);
+}
+
+static const uint16_t *part_dim_order(void) {
+    static uint16_t order[MLA_HEAD_DIM];
+    for (uint16_t i = 0; i < MLA_HEAD_DIM; i++)
+        order[i] = part_dim(i);
+    return order;
+}
+
 /* cdna3 feeds half a 16-byte chunk of each of four lanes to a step: step i of a group of 32 dimensions takes entries 4i .. 4i + 3 of its four chunks. */
 static const uint16_t *cdna3_dim_order(void) {
     static uint16_t order[MLA_HEAD_DIM];
     for (uint16_t i = 0; i < MLA_HEAD_DIM; i++)
-        order[i] = (uint16_t)(i / 32 * 32 + i % 16 / 4 * 8 + i / 16 % 2 * 4 + i % 4);
-    return order;
-}
-
-/* mma's parts have half of each group of 64 dimensions. */
-static const uint16_t *mma_dim_order(void) {
-    static uint16_t order[MLA_HEAD_DIM];
-    for (uint16_t i = 0; i < MLA_HEAD_DIM; i++)
-        order[i] = (uint16_t)(i % (MLA_HEAD_DIM / 2) / 32 * 64 + i / (MLA_HEAD_DIM / 2) * 32 + i % 32);
+        order[i] = part_dim((uint16_t)(i / 32 * 32 + i % 16 / 4 * 8 + i / 16 % 2 * 4 + i % 4));
     return order;
 }
 
@@ -39,14 +43,14 @@ static const uint16_t *cdna4_token_order(void) {
 }
 
 static void set_layout(mla_model *model, const mla_engine *engine) {
-    const bool mma = strcmp(engine->name, "mma") == 0, cdna3 = strcmp(engine->name, "cdna3") == 0,
-               cdna4 = strcmp(engine->name, "cdna4") == 0, hopper = strcmp(engine->name, "hopper") == 0;
+    const bool cdna3 = strncmp(engine->name, "cdna3", 5) == 0, cdna4 = strncmp(engine->name, "cdna4", 5) == 0,
+               hopper = strcmp(engine->name, "hopper") == 0;
     model->tile = engine->kv_tile;
     model->row_groups = hopper ? 2 : 1;
     model->row_lanes = 4 * model->row_groups;
     model->lane_run = cdna3 || cdna4 ? 4 : 2;
-    model->dim_parts = mma || cdna3 ? 2 : 1;
-    model->dim_order = mma ? mma_dim_order() : cdna3 ? cdna3_dim_order() : NULL;
+    model->dim_parts = hopper ? 1 : 2;
+    model->dim_order = hopper ? NULL : cdna3 ? cdna3_dim_order() : part_dim_order();
     model->tile_token_order = cdna4 ? cdna4_token_order() : NULL;
 }
 

@@ -11,7 +11,7 @@
 #define MAX_RANDOM 1000000
 
 const char mla_selection_help[] =
-    "  --kernel KERNEL  reference, oracle, splitk@host[:cdna3|:cdna4|:mma], splitk@nvidia[:mma|:hopper], splitk@amd, bmm@host,\n"
+    "  --kernel KERNEL  reference, oracle, splitk@host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma], splitk@nvidia[:mma|:hopper], splitk@amd, bmm@host,\n"
     "                   bmm@nvidia[:own], bmm@amd[:own], or the path of a plug-in (with a '/'); repeatable\n"
     "  --case LINE      one case, e.g. 'heads=16 batch=4 kv_len=1024'; '' is all defaults; repeatable\n"
     "  --cases FILE     a file of cases, one a line, # comments; repeatable\n"
