@@ -69,7 +69,7 @@ LIBRARY := $(B)/libmlaverify.so
 PUBLIC_HEADERS := ref/mla.h gpu/mla_gpu.h verify/mlaverify.h
 FORMATTED := $(wildcard ref/*.[ch] gpu/*.[ch] gpu/*.cpp gpu/*.hip verify/*.[ch] tests/*.[ch] tests/*.cpp)
 
-.PHONY: all found verify check test unit cli install mutants mutants-build asan ubsan sanitized smoke false-alarms fuzz tidy format format-check inspect help clean
+.PHONY: all found verify check test unit cli speed install mutants mutants-build asan ubsan sanitized smoke false-alarms fuzz tidy format format-check inspect help clean
 .SECONDARY:
 
 all: found $(B)/mla-verify $(LIBRARY) $(EXAMPLES) ## build mla-verify with whatever this machine has
@@ -104,10 +104,14 @@ unit: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so)
 
 cli: all
 	@tests/cli.sh $(B)/mla-verify
+	@FAST=1 tests/speed.sh $(B)/mla-verify
 	@tests/shards.sh $(B)/mla-verify
 	@$(if $(filter release,$(FLAVOUR)),MAKE=$(MAKE) tests/library.sh $(B)/mla-verify)
 	@tests/golden.sh $(B)/mla-verify
 	@tests/html.sh $(B)/mla-verify
+
+speed: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so) ## what the CPU's side may take: start-up, the contest's tests, make check, ratios. For a quiet machine
+	@MAKE="$(MAKE)" tests/speed.sh $(B)/mla-verify
 
 asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kernels included
 	@$(MAKE) FLAVOUR=asan OPT=-O1 sanitized
