@@ -8,14 +8,17 @@
 
 static mla_kv_profile profile;
 
-static mla_contract contract_of_tests(void) {
-    mla_contract contract = mla_reference_contract();
-    contract.tile = 64;
-    return contract;
+static mla_contract declared;
+
+static void declare(void) {
+    declared = mla_reference_contract();
+    declared.tile = 64;
 }
 
+TestSuite(kv_profile, .init = declare);
+
 static void take(const mla_problem *problem, const mla_output *output) {
-    const mla_contract contract = contract_of_tests();
+    const mla_contract contract = declared;
     mla_truth truth;
     mla_measure measure;
     cr_assert_eq(mla_oracle_run(problem, &contract, 0, problem->total_q, &truth).code, MLA_OK);
@@ -128,6 +131,20 @@ Test(kv_profile, deviations_are_the_size_of_noise) {
         cr_expect_float_eq(profile.explained, profile.expected, 0.06);
     }
     cr_expect_float_eq(sqrt(squares / parts), 1, 0.1, "%g", sqrt(squares / parts));
+}
+
+/* P in bf16 may be off by 2^-8; scores of up to 4, rounded to bf16, by 4 * 2^-8 more. The reference rounds neither: its contract is another's here. */
+Test(kv_profile, what_is_declared_is_allowed) {
+    profile_of("heads=1 kv_len=64", NULL, NULL);
+    cr_expect_eq(profile.block[0].allowed, 0);
+    declared.p = MLA_BF16;
+    profile_of("heads=1 kv_len=64", NULL, NULL);
+    cr_expect_eq(profile.block[0].allowed, 0x1p-8);
+    declared.scores = MLA_BF16;
+    declared.n_scores = 1;
+    profile_of("heads=1 kv_len=64", NULL, NULL);
+    for (int i = 0; i < 64; i++)
+        cr_expect(profile.block[i].allowed >= 0x1p-8 && profile.block[i].allowed < 5 * 0x1p-8, "%g", profile.block[i].allowed);
 }
 
 static void plant_nan(uint16_t *out) {

@@ -139,17 +139,21 @@ Test(pictures, the_profile_shows_what_is_missing) {
     free(html);
     *p = (mla_kv_profile){.place = {0, 1, 1, -1}, .blocks = 4, .tokens = 2, .explained = 0.9, .expected = 0.01};
     for (int i = 0; i < 4; i++)
-        p->block[i] = (mla_kv_part){2 * i, 2 * i + 2, i == 2 ? -1 : 0.001, 0.01};
-    p->token[0] = (mla_kv_part){4, 5, -1, 0.01};
-    p->token[1] = (mla_kv_part){5, 6, -0.7, 0.9};
+        p->block[i] = (mla_kv_part){2 * i, 2 * i + 2, i == 2 ? -1 : 0.05, 0.01, 0.02};
+    p->token[0] = (mla_kv_part){4, 5, -1, 0.01, 0};
+    p->token[1] = (mla_kv_part){5, 6, -0.7, 0.9, 0};
     html = mla_html_pictures(&measure);
     cr_expect_eq(occurrences(html, "class=\"profile\""), 1);
     expect_contains(html, "<title>4 to 5: -1, deviation 0.01</title>");
     expect_contains(html, "<title>4: -1, deviation 0.01</title>");
     expect_contains(html, "<path class=\"l6\" d=\"M194.0 45.8h75.0v37.8h-75.0z\">");
-    cr_expect_eq(occurrences(html, "class=\"l6\" d=\"M"), 3, "the map's, and one in each strip");
+    cr_expect_eq(occurrences(html, "class=\"l6\" d=\"M"), 3, "the map's, and one in each strip: 0.05 is within 0.02 and four deviations");
     expect_contains(html, "| seq 0 q 1 head 1 |");
     expect_contains(html, "the fit explains 90 % of the error, of noise 1 %");
+    free(html);
+    measure.out.outside = measure.out.unwritten = 0;
+    html = mla_html_pictures(&measure);
+    cr_expect_eq(occurrences(html, "class=\"l6\" d=\"M"), 1, "the map's: a right kernel has no marks");
     free(html);
     p->blocks = MLA_KV_BLOCKS + 1;
     size_t bytes;

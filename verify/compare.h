@@ -78,6 +78,7 @@ typedef struct mla_chi {
 typedef struct mla_kv_part {
     int64_t begin, end;       /* positions */
     double excess, deviation; /* its standard deviation; above MLA_KV_VAGUE the keys weigh too little to tell */
+    double allowed;           /* excess that the contract's roundings of P, scores and operands may make */
 } mla_kv_part;
 
 #define MLA_KV_BLOCKS 65

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "html_table.h"
+#include "judge.h"
 
 #define LEFT 44
 #define TOP 8
@@ -248,6 +249,7 @@ static void put_map(FILE *html, const mla_pictures *p) {
 typedef struct strip {
     const mla_kv_part *parts;
     int count;
+    bool marked;        /* bars that rounding does not explain */
     double top, height; /* of the picture */
     double most;        /* the largest excess that fits */
 } strip;
@@ -256,8 +258,8 @@ static bool is_known(const mla_kv_part *part) {
     return part->deviation <= MLA_KV_VAGUE && isfinite(part->excess);
 }
 
-static bool is_far(const mla_kv_part *part) {
-    return is_known(part) && fabs(part->excess) > FAR * part->deviation;
+static bool is_far(const strip *s, const mla_kv_part *part) {
+    return s->marked && is_known(part) && fabs(part->excess) > part->allowed + FAR * part->deviation;
 }
 
 static int compare_doubles(const void *a, const void *b) {
@@ -272,7 +274,7 @@ static double largest_excess(const mla_kv_part *parts, int count) {
     for (int i = 0; i < count; i++)
         if (is_known(&parts[i])) {
             most = fmax(most, fabs(parts[i].excess));
-            deviations[known++] = parts[i].deviation;
+            deviations[known++] = parts[i].allowed / 2 + parts[i].deviation;
         }
     qsort(deviations, (size_t)known, sizeof *deviations, compare_doubles);
     return known > 0 ? fmax(most, 2 * deviations[known / 2]) : 1;
@@ -318,7 +320,8 @@ static void put_bands(FILE *html, const strip *s) {
     fputs("<path class=\"l1\" d=\"", html);
     for (int i = 0; i < s->count; i++)
         if (is_known(&s->parts[i]))
-            put_part(html, s, &s->parts[i], -2 * s->parts[i].deviation, 2 * s->parts[i].deviation);
+            put_part(html, s, &s->parts[i], -s->parts[i].allowed - 2 * s->parts[i].deviation,
+                     s->parts[i].allowed + 2 * s->parts[i].deviation);
     fputs("\"/>", html);
 }
 
@@ -334,31 +337,35 @@ static void put_strip_axes(FILE *html, const strip *s) {
                 first + (end - first) * i / 4);
 }
 
-static void put_strip(FILE *html, const mla_kv_part *parts, int count, double top, double height) {
-    const strip s = {parts, count, top, height, round_up(largest_excess(parts, count))};
+static void put_strip(FILE *html, const mla_kv_part *parts, int count, bool marked, double top, double height) {
+    const strip s = {parts, count, marked, top, height, round_up(largest_excess(parts, count))};
     put_bands(html, &s);
     put_strip_axes(html, &s);
     fputs("<path class=\"l4\" d=\"", html);
     for (int i = 0; i < count; i++)
-        if (is_known(&parts[i]) && !is_far(&parts[i]))
+        if (is_known(&parts[i]) && !is_far(&s, &parts[i]))
             put_excess(html, &s, &parts[i]);
     fputs("\"/>", html);
     for (int i = 0; i < count; i++)
-        if (is_far(&parts[i]))
+        if (is_far(&s, &parts[i]))
             put_far_part(html, &s, &parts[i]);
 }
 
-static void put_profile(FILE *html, const mla_kv_profile *p) {
+/* In a right kernel a large value takes small ones away with its rounding, which looks like a fault of theirs: only a wrong one has marks. */
+static void put_profile(FILE *html, const mla_measure *measure) {
+    const mla_kv_profile *p = &measure->pictures->profile;
+    const bool wrong = mla_judge(measure, &(mla_integrity){.guard_offset = 0}).status == MLA_FAILED;
     const double height = p->tokens > 0 ? 0.42 * HEIGHT : HEIGHT;
     begin_picture(html, "profile", "Error along the KV, in the row with the largest |e|/B");
-    put_strip(html, p->block, p->blocks, TOP, height);
+    put_strip(html, p->block, p->blocks, wrong, TOP, height);
     if (p->tokens > 0)
-        put_strip(html, p->token, p->tokens, TOP + HEIGHT - height, height);
+        put_strip(html, p->token, p->tokens, wrong, TOP + HEIGHT - height, height);
     put_x_title(html, "position");
     fprintf(html, "</svg><figcaption>excess weight in out by block%s | seq %d q %d head %d | -1: missing, 1: counted twice | ",
             p->tokens > 0 ? "; below, one block&#39;s tokens" : "", p->place.sequence, p->place.q, p->place.head);
-    put_key(html, 1, "two deviations");
-    put_key(html, 6, "beyond four");
+    put_key(html, 1, "what rounding allows, and two deviations");
+    if (wrong)
+        put_key(html, 6, "beyond four");
     fprintf(html,
             "none: too little weight to tell | the fit explains %.3g %% of the error, of noise %.2g "
             "%%</figcaption></figure>",
@@ -377,7 +384,7 @@ char *mla_html_pictures(const mla_measure *measure) {
         put_density(html, measure->pictures);
         put_map(html, measure->pictures);
         if (measure->pictures->profile.blocks > 0)
-            put_profile(html, &measure->pictures->profile);
+            put_profile(html, measure);
     }
     fputs("</div>", html);
     return mla_html_finish(html, &text, true);

@@ -1,9 +1,11 @@
 #include "kv_profile.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ref/bound.h"
 #include "../ref/try.h"
 #include "diagnose_row.h"
 
@@ -12,6 +14,7 @@
 
 typedef struct fit {
     const mla_scene *scene;
+    const double *allowed; /* [keys] */
     mla_kv_part *parts;
     int count;
     int settled;     /* of the first parts: the median is theirs */
@@ -36,13 +39,15 @@ static void make_column(const fit *f, int part) {
     const mla_suspect *row = &f->scene->rows[0];
     double *column = f->columns + part * MLA_HEAD_DIM_V;
     memset(column, 0, MLA_HEAD_DIM_V * sizeof *column);
-    f->share[part] = 0;
+    f->share[part] = f->parts[part].allowed = 0;
     for (int64_t j = f->parts[part].begin - f->scene->begin; j < f->parts[part].end - f->scene->begin; j++) {
         const double p = row->w[j] / row->total, *v = f->scene->kv + j * MLA_HEAD_DIM;
         f->share[part] += p;
+        f->parts[part].allowed += p * f->allowed[j];
         for (int c = 0; c < MLA_HEAD_DIM_V; c++)
             column[c] += p * (v[c] - row->out[c]) / f->unit;
     }
+    f->parts[part].allowed /= fmax(f->share[part], DBL_MIN);
 }
 
 /* The prior adds 1 to the diagonal, and a little more where double would lose that. */
@@ -211,7 +216,8 @@ static mla_status profile_tokens(fit *f, mla_kv_profile *profile) {
         if (b != most)
             parts[count++] = profile->block[b];
     profile->tokens = cut(profile->block[most].begin, profile->block[most].end, 1, parts + count);
-    fit finer = {.scene = f->scene, .unit = f->unit, .parts = parts, .count = count + profile->tokens, .settled = count};
+    fit finer = {
+        .scene = f->scene, .allowed = f->allowed, .unit = f->unit, .parts = parts, .count = count + profile->tokens, .settled = count};
     memcpy(finer.error, f->error, sizeof finer.error);
     TRY(run_fit(&finer));
     tell_quality(&finer, profile);
@@ -219,7 +225,37 @@ static mla_status profile_tokens(fit *f, mla_kv_profile *profile) {
     return mla_ok();
 }
 
-static mla_status profile_row(const mla_scene *scene, mla_kv_profile *profile) {
+/* ---- what is no fault ------------------------------------------------------------------------------------------------------------------- */
+
+/* s * sum of |q_d k_d|: what rounded operands move a score by, in units of their roundoff. */
+static double magnitude(const mla_scene *scene, int64_t j) {
+    const double *q = scene->rows[0].q, *k = scene->kv + j * MLA_HEAD_DIM;
+    double sum = 0;
+    for (int d = 0; d < MLA_HEAD_DIM; d++)
+        sum += fabs(q[d] * k[d]);
+    return (double)scene->problem->sm_scale * sum;
+}
+
+/* Relative errors of the weights, as in the bound: of P, its subnormals included, and of declared roundings of scores and operands. */
+static double *allowed_errors(const mla_scene *scene, const mla_contract *c) {
+    const mla_suspect *row = &scene->rows[0];
+    const double p_error = mla_bound_extra_roundoff(c->p, c->p_rounding), score_error = mla_bound_extra_roundoff(c->scores, MLA_RNE);
+    const double q_error = mla_bound_extra_roundoff(c->q_scaled, MLA_RNE), kv_error = mla_bound_extra_roundoff(c->kv_dequant, MLA_RNE);
+    const double floor = p_error > 0 ? mla_ulp(c->p, 0) * (c->p_rounding == MLA_RNE ? 0.5 : 1) / c->p_scale : 0;
+    double *allowed = malloc((size_t)scene->keys * sizeof *allowed + 1), heaviest = 0;
+    for (int64_t j = 0; j < scene->keys && allowed; j++)
+        heaviest = fmax(heaviest, row->w[j]);
+    for (int64_t j = 0; j < scene->keys && allowed; j++) {
+        const double theta =
+            c->n_scores * score_error * fabs(row->x[j]) + (q_error + kv_error > 0 ? (q_error + kv_error) * magnitude(scene, j) : 0);
+        allowed[j] = expm1(fmin(theta, 1)) + fmax(p_error, fmin(1, floor * heaviest / fmax(row->w[j], DBL_MIN))) + kv_error;
+    }
+    return allowed;
+}
+
+/* ---- the row ------------------------------------------------------------------------------------------------------------------------------ */
+
+static mla_status profile_row(const mla_scene *scene, const mla_contract *contract, mla_kv_profile *profile) {
     const mla_suspect *row = &scene->rows[0];
     fit f = {.scene = scene, .unit = sqrt(dot(row->sigma, row->sigma, MLA_HEAD_DIM_V) / MLA_HEAD_DIM_V)};
     for (int c = 0; c < MLA_HEAD_DIM_V; c++)
@@ -227,8 +263,15 @@ static mla_status profile_row(const mla_scene *scene, mla_kv_profile *profile) {
     const double squares = dot(f.error, f.error, MLA_HEAD_DIM_V);
     if (!(squares > 0 && squares < INFINITY))
         return mla_ok();
-    TRY(profile_blocks(&f, profile));
-    return profile->blocks < scene->keys ? profile_tokens(&f, profile) : mla_ok();
+    double *allowed = allowed_errors(scene, contract);
+    if (!allowed)
+        return mla_error(MLA_ENOMEM, "no memory for the error along the KV");
+    f.allowed = allowed;
+    mla_status status = profile_blocks(&f, profile);
+    if (status.code == MLA_OK && profile->blocks < scene->keys)
+        status = profile_tokens(&f, profile);
+    free(allowed);
+    return status;
 }
 
 mla_status mla_kv_profile_make(const mla_problem *problem, const mla_contract *contract, const mla_output *output, mla_measure *measure) {
@@ -242,7 +285,7 @@ mla_status mla_kv_profile_make(const mla_problem *problem, const mla_contract *c
     mla_status status =
         mla_scene_make(problem, contract, output, problem->qo_indptr[worst->sequence] + (int64_t)worst->q, worst->head, &scene);
     if (status.code == MLA_OK && scene.kv && scene.keys > 1)
-        status = profile_row(&scene, profile);
+        status = profile_row(&scene, contract, profile);
     mla_scene_free(&scene);
     return status;
 }
