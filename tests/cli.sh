@@ -142,7 +142,8 @@ fi
 run bench --repeat 3 --kernel reference --kernel splitk@host:mma --case "$small" --json "$json"
 check "bench exits 0" exits 0
 check "says what the device reaches" grep -q '^host.*: copies [0-9.]* GB/s, sgemm of [0-9]*^3, [0-9]* threads [0-9.]* TFLOP/s$' "$folder/stdout"
-check "has its columns" grep -q '^  kernel  *launches  *median  *min  *p90-p10  *GB/s  *TFLOP/s  *of floor$' "$folder/stdout"
+check "has its columns" grep -q '^  kernel  *launches  *median  *min  *p90-p10  *GB/s  *TFLOP/s  *of floor  *to first$' "$folder/stdout"
+check "the first kernel is its own measure" grep -q '^  reference  *cold  *3 .* 1$' "$folder/stdout"
 check "times a kernel without its plan" grep -q '^  splitk@host:mma  *cold  *3 ' "$folder/stdout"
 check "and with it" grep -q '^  *cold+plan  *3 ' "$folder/stdout"
 check "its JSON parses" json_parses "$json"

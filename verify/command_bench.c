@@ -24,7 +24,9 @@ static const char exits[] =
     "kernel's `prepare`.\n"
     "bytes: every visible key of a sequence once, q and out; flop: 2176 a visible key, query token and head. No kernel is "
     "faster than the floor,\n"
-    "the larger of bytes / (copied bytes a second) and flop / (matrix flop a second). Times are of the device's own clock.\n"
+    "the larger of bytes / (copied bytes a second) and flop / (matrix flop a second). Times are of the device's own clock; \"to first\" "
+    "is a kernel's\n"
+    "median over that of the first kernel on the command line.\n"
     "\n"
     "exit: 0 all that ran passed   1 a case FAILED or ended in ERROR, or --require and a limit was missed\n"
     "      2 bad usage or input    3 nothing could run, or --require and no limit applied, or the machine was too\n"
@@ -96,19 +98,20 @@ static mla_status measure_devices(bench_run *b) {
     return mla_ok();
 }
 
-static void bench_pair(bench_run *b, const mla_subject *subject, const mla_case *test, bool first) {
+static void bench_pair(bench_run *b, const mla_subject *subject, const mla_case *test, const mla_bench_result *first) {
     mla_bench_result *r = &b->results[b->report.num_results++];
     const mla_space space = subject->opened.code == MLA_OK ? subject->handle.kernel->space : MLA_SPACE_HOST;
     mla_bench_case(subject, test, &b->options, &b->report.devices[space].yardstick, &b->progress, r);
     mla_progress_clear(&b->progress);
     r->device = subject->opened.code == MLA_OK ? b->report.devices[space].device->description : NULL;
     if (!b->selection.quiet || r->verdict.status != MLA_PASSED)
-        mla_bench_text_result(b->text, r, first || b->selection.quiet);
+        mla_bench_text_result(b->text, r, first, r == first || b->selection.quiet);
 }
 
 static void bench_case(bench_run *b, const mla_case *test) {
+    const mla_bench_result *first = &b->results[b->report.num_results];
     for (int k = 0; k < b->selection.num_subjects; k++) {
-        bench_pair(b, &b->selection.subjects[k], test, k == 0);
+        bench_pair(b, &b->selection.subjects[k], test, first);
         mla_progress_step(&b->progress);
     }
 }

@@ -32,27 +32,29 @@ static void print_case(FILE *stream, const mla_bench_result *r) {
         fprintf(stream, " | cold: going round %d copies, %.4g MB%s\n", r->copies, (double)r->copied_bytes * 1e-6,
                 r->cold_enough ? "" : ", which the cache may hold");
     }
-    fprintf(stream, "  %-20s %-10s %8s %11s %11s %11s %9s %9s %9s\n", "kernel", "launches", "", "median", "min", "p90-p10", "GB/s",
-            "TFLOP/s", "of floor");
+    fprintf(stream, "  %-20s %-10s %8s %11s %11s %11s %9s %9s %9s %9s\n", "kernel", "launches", "", "median", "min", "p90-p10", "GB/s",
+            "TFLOP/s", "of floor", "to first");
 }
 
-static void print_timing(FILE *stream, const mla_bench_result *r, mla_bench_mode mode) {
+static void print_timing(FILE *stream, const mla_bench_result *r, const mla_bench_result *first, mla_bench_mode mode) {
     const mla_timing *t = &r->timing[mode];
-    char median[24], least[24], spread[24];
-    fprintf(stream, "  %-20s %-10s %8d %11s %11s %11s %9.4g %9.4g %9.3g\n", mode == MLA_BENCH_COLD ? r->kernel : "",
+    char median[24], least[24], spread[24], ratio[24] = "-";
+    if (first->timing[mode].launches > 0)
+        snprintf(ratio, sizeof ratio, "%.3g", t->median / first->timing[mode].median);
+    fprintf(stream, "  %-20s %-10s %8d %11s %11s %11s %9.4g %9.4g %9.3g %9s\n", mode == MLA_BENCH_COLD ? r->kernel : "",
             mla_bench_mode_name(mode), t->launches, in_seconds(t->median, median), in_seconds(t->min, least),
             in_seconds(t->p90 - t->p10, spread), (double)r->work.bytes / t->median * 1e-9, (double)r->work.flops / t->median * 1e-12,
-            r->floor.seconds / t->median);
+            r->floor.seconds / t->median, ratio);
 }
 
-void mla_bench_text_result(FILE *stream, const mla_bench_result *r, bool first) {
-    if (first)
+void mla_bench_text_result(FILE *stream, const mla_bench_result *r, const mla_bench_result *first, bool headed) {
+    if (headed)
         print_case(stream, r);
     if (r->verdict.status != MLA_PASSED)
         fprintf(stream, "  %-20s %s, not timed: %s\n", r->kernel, mla_verdict_name(r->verdict.status), r->verdict.reason);
     for (mla_bench_mode mode = 0; mode < MLA_BENCH_MODES; mode++)
         if (r->timing[mode].launches > 0)
-            print_timing(stream, r, mode);
+            print_timing(stream, r, first, mode);
     fflush(stream);
 }
 

@@ -23,8 +23,8 @@ typedef struct mla_bench_report {
 } mla_bench_report;
 
 void mla_bench_text_device(FILE *stream, const mla_bench_device *device);
-/* With the case and the columns' names above it, when it is the first of its case. */
-void mla_bench_text_result(FILE *stream, const mla_bench_result *result, bool first);
+/* `first` is the first result of its case, beside which its medians are put; with `headed`, the case and the columns' names stand above. */
+void mla_bench_text_result(FILE *stream, const mla_bench_result *result, const mla_bench_result *first, bool headed);
 /* Those that were measured. */
 void mla_bench_text_limits(FILE *stream, const mla_bench_report *report);
 
