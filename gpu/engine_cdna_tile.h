@@ -3,7 +3,7 @@
  * is staged, and how it is read as operands.
  *
  * Staging: eight neighbouring threads load one token in 16-byte chunks, into registers, while the tile before is worked on.
- * LDS: a token is a row of 72 chunks. A unit says which row, and the swizzle of its chunks, such that no access meets bank conflicts; tests/banks.h counts them.
+ * LDS: a token is a row of 72 chunks. A unit says which row, and the swizzle of its chunks, such that no access meets bank conflicts; tests/test_banks.cpp counts them.
  * Q K^T: a block of 16 tokens is multiplied as K times q^T. A lane's operands are whole chunks of its token and of its row: which dimensions meet in one step does
  *        not matter, as long as both sides agree.
  * P V: a block of scores is 16 tokens x 16 rows in the layout of C, which is that of A turned around: lane L, element e is row L % 16, token 4 * (L / 16) + e. Two
@@ -145,6 +145,11 @@ template <typename Kv, typename Unit, int THREADS, int TOKENS> struct mla_cdna_t
         return a;
     }
 
+    /* Of operand i of step `step`. */
+    static MLA_DEVICE constexpr int value_token(int step, int i, int lane) {
+        return (step * BLOCKS_A_STEP + i / 4) * 16 + lane / 16 * 4 + i % 4;
+    }
+
     /* Lane `lane`'s run of the 16 that begin with column `first`, a multiple of 64. */
     static MLA_DEVICE const mla_run<RUN> *run_of(shared &tile, int token, int first, int lane) {
         const int column = lane % 16 * RUN;
@@ -157,7 +162,7 @@ template <typename Kv, typename Unit, int THREADS, int TOKENS> struct mla_cdna_t
         MLA_UNROLL
         for (int i = 0; i < DEPTH; i++) {
             mla_run<RUN> run;
-            __builtin_memcpy(&run, run_of(tile, (step * BLOCKS_A_STEP + i / 4) * 16 + lane / 16 * 4 + i % 4, first, lane), sizeof run);
+            __builtin_memcpy(&run, run_of(tile, value_token(step, i, lane), first, lane), sizeof run);
             MLA_UNROLL
             for (int t = 0; t < RUN; t++)
                 v[t][i] = static_cast<uint16_t>(run.w[t / 2] >> t % 2 * 16);
