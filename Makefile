@@ -112,7 +112,7 @@ cli: all
 	@tests/golden.sh $(B)/mla-verify
 	@tests/html.sh $(B)/mla-verify
 
-speed: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so) ## what the CPU's side may take: start-up, the contest's tests, make check, ratios. For a quiet machine
+speed: all $(TESTS) $(if $(HAVE_BOOST),$(B)/tests/fake_hip.so) ## what the CPU's side may take: start-up, the contest's tests, make check, ratios; best on a quiet machine
 	@MAKE="$(MAKE)" tests/speed.sh $(B)/mla-verify
 
 asan: ## unit tests and smoke cases under AddressSanitizer and UBSan, host kernels included

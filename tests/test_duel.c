@@ -1,6 +1,6 @@
 /* Medians and their intervals by hand; rounds of racers whose time is scripted. */
 #include "../verify/duel.h"
-#include "../verify/processor_wait.h"
+#include "../verify/processor_time.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -39,12 +39,14 @@ Test(duel, few_rounds_say_little) {
 typedef struct scripted {
     double seconds[4]; /* of calls, over and over */
     int calls;
+    double idle; /* share of them that the two threads wait */
 } scripted;
 
-static double now, waited;
+static double now, used, waited;
 
 static mla_status run(void *context) {
     scripted *s = context;
+    used += 2 * (1 - s->idle) * s->seconds[s->calls % 4];
     now += s->seconds[s->calls++ % 4];
     return mla_ok();
 }
@@ -63,6 +65,10 @@ static mla_status elapsed(mla_device *device, int from, int to, double *seconds)
 static mla_status synchronize(mla_device *device) {
     (void)device;
     return mla_ok();
+}
+
+static double uses(void) {
+    return used;
 }
 
 static double no_wait(void) {
@@ -85,7 +91,7 @@ static mla_duel duel(scripted *first, double flops, scripted *second, double (*w
     double marks[MLA_DEVICE_MARKS] = {0};
     mla_device device = {.state = marks, .mark = mark, .elapsed = elapsed, .synchronize = synchronize};
     const mla_racer racers[] = {{.call = {run, first}, .flops = flops}, {.call = {run, second}, .flops = 1}};
-    const mla_duel_rules rules = {.low = 1, .high = 5, .seconds = 10, .threads = 2, .waited = wait};
+    const mla_duel_rules rules = {.low = 1, .high = 5, .seconds = 0.01, .threads = 2, .used = uses, .waited = wait};
     mla_duel result = {0};
     cr_assert_eq(mla_duel_run(&device, &racers[0], &racers[1], &rules, &result).code, MLA_OK);
     return result;
@@ -93,7 +99,7 @@ static mla_duel duel(scripted *first, double flops, scripted *second, double (*w
 
 /* 0.3 s for 3 flop over 0.05 s for 1: 2, settled after the six rounds that an interval takes, and a warm-up. */
 Test(duel, times_a_flop_are_compared) {
-    scripted first = {{0.3, 0.3, 0.3, 0.3}, 0}, second = {{0.05, 0.05, 0.05, 0.05}, 0};
+    scripted first = {{0.3, 0.3, 0.3, 0.3}, 0, 0}, second = {{0.05, 0.05, 0.05, 0.05}, 0, 0};
     const mla_duel d = duel(&first, 3, &second, no_wait);
     cr_expect(is_near(d.ratio, 2), "%g", d.ratio);
     cr_expect_eq(d.rounds, 6);
@@ -103,7 +109,7 @@ Test(duel, times_a_flop_are_compared) {
 
 /* Calls of 0.02 s are repeated until they fill 0.05 s: three a round. */
 Test(duel, short_calls_are_repeated) {
-    scripted first = {{0.1, 0.1, 0.1, 0.1}, 0}, second = {{0.02, 0.02, 0.02, 0.02}, 0};
+    scripted first = {{0.1, 0.1, 0.1, 0.1}, 0, 0}, second = {{0.02, 0.02, 0.02, 0.02}, 0, 0};
     const mla_duel d = duel(&first, 1, &second, no_wait);
     cr_expect(is_near(d.ratio, 5), "%g", d.ratio);
     cr_expect_eq(second.calls, 1 + 6 * 3);
@@ -111,23 +117,24 @@ Test(duel, short_calls_are_repeated) {
 
 /* The first racer takes 4 and 8 times as long by turns, the longer ones while others run: they are set aside. */
 Test(duel, rounds_that_waited_are_set_aside) {
-    scripted first = {{0.8, 0.4, 0.8, 0.4}, 0}, second = {{0.1, 0.1, 0.1, 0.1}, 0};
+    scripted first = {{0.8, 0.4, 0.8, 0.4}, 0, 0}, second = {{0.1, 0.1, 0.1, 0.1}, 0, 0};
     const mla_duel d = duel(&first, 1, &second, sometimes_waits);
     cr_expect(is_near(d.low, 8) && is_near(d.high, 8), "%g .. %g", d.low, d.high);
     cr_expect_not(d.busy);
 }
 
-Test(duel, without_quiet_rounds_all_count_and_it_is_said) {
-    scripted first = {{0.4, 0.4, 0.4, 0.4}, 0}, second = {{0.1, 0.1, 0.1, 0.1}, 0};
-    double marks[MLA_DEVICE_MARKS] = {0};
-    mla_device device = {.state = marks, .mark = mark, .elapsed = elapsed, .synchronize = synchronize};
-    const mla_racer racers[] = {{.call = {run, &first}, .flops = 1}, {.call = {run, &second}, .flops = 1}};
-    const mla_duel_rules rules = {.low = 1, .high = 5, .seconds = 1e-9, .threads = 2, .waited = always_waits};
-    mla_duel d;
-    cr_assert_eq(mla_duel_run(&device, &racers[0], &racers[1], &rules, &d).code, MLA_OK);
+/* Where no round is quiet, others' share of the processors is left out: 0.4 s half idle beside 0.1 s. */
+Test(duel, a_busy_machine_is_owned_up_to) {
+    scripted first = {{0.4, 0.4, 0.4, 0.4}, 0, 0.5}, second = {{0.1, 0.1, 0.1, 0.1}, 0, 0};
+    const mla_duel d = duel(&first, 1, &second, always_waits);
     cr_expect(d.busy);
-    cr_expect_eq(d.rounds, 1);
-    cr_expect(is_near(d.ratio, 4));
+    cr_expect(is_near(d.ratio, 2), "%g", d.ratio);
+}
+
+/* In quiet rounds, threads that wait for one another count. */
+Test(duel, a_quiet_machine_has_no_excuse) {
+    scripted first = {{0.4, 0.4, 0.4, 0.4}, 0, 0.5}, second = {{0.1, 0.1, 0.1, 0.1}, 0, 0};
+    cr_expect(is_near(duel(&first, 1, &second, no_wait).ratio, 4));
 }
 
 static mla_status fail(void *context) {
@@ -136,20 +143,21 @@ static mla_status fail(void *context) {
 }
 
 Test(duel, a_failure_ends_it) {
-    scripted second = {{1, 1, 1, 1}, 0};
+    scripted second = {{1, 1, 1, 1}, 0, 0};
     double marks[MLA_DEVICE_MARKS] = {0};
     mla_device device = {.state = marks, .mark = mark, .elapsed = elapsed, .synchronize = synchronize};
     const mla_racer racers[] = {{.call = {fail, NULL}, .flops = 1}, {.call = {run, &second}, .flops = 1}};
     mla_duel d;
-    cr_expect_str_eq(mla_duel_run(&device, &racers[0], &racers[1], &(mla_duel_rules){.waited = no_wait}, &d).message, "it broke");
+    cr_expect_str_eq(mla_duel_run(&device, &racers[0], &racers[1], &(mla_duel_rules){.used = uses, .waited = no_wait}, &d).message,
+                     "it broke");
 }
 
 /* ---- waiting ---- */
 
 /* A number that only grows, or NaN where the system does not say. */
 Test(duel, waiting_is_counted) {
-    const double before = mla_processor_wait();
+    const double before = mla_processor_waited();
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    const double after = mla_processor_wait();
+    const double after = mla_processor_waited();
     cr_expect(isnan(before) || (before >= 0 && after >= before), "%g, then %g", before, after);
 }

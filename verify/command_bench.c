@@ -5,7 +5,7 @@
 
 #include "../ref/try.h"
 #include "output_file.h"
-#include "processor_wait.h"
+#include "processor_time.h"
 #include "report_bench.h"
 #include "selection.h"
 
@@ -149,8 +149,12 @@ static mla_status open_racer(const bench_run *b, const char *kernel, const char 
 
 /* Racers as the limit's ratio wants them: `of_time` the limited kernel first, otherwise its base. */
 static mla_status race(bench_run *b, const mla_speed_limit *l, const mla_racer *limited, const mla_racer *base, mla_duel *duel) {
-    const mla_duel_rules rules = {
-        .low = l->low, .high = l->high, .seconds = LIMIT_SECONDS, .threads = b->report.threads, .waited = mla_processor_wait};
+    const mla_duel_rules rules = {.low = l->low,
+                                  .high = l->high,
+                                  .seconds = LIMIT_SECONDS,
+                                  .threads = b->report.threads,
+                                  .used = mla_processor_used,
+                                  .waited = mla_processor_waited};
     return mla_duel_run(b->oracle.handle.device, l->of_time ? limited : base, l->of_time ? base : limited, &rules, duel);
 }
 

@@ -48,48 +48,62 @@ static bool is_settled(const mla_duel *d, const mla_duel_rules *rules) {
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* Seconds a flop; *waited is set where the machine was not there for it. Where the system does not say, it was. */
-static mla_status take_turn(mla_device *device, const mla_racer *racer, const mla_duel_rules *rules, double *seconds, bool *waited) {
-    const double before = rules->waited();
-    double sum = 0, one = 0;
-    int calls = 0;
-    for (; sum < TURN; calls++) {
+/* Of one side, in seconds a flop. */
+typedef struct turn {
+    double time, used;
+    bool waited; /* other programs had the processors; where the system does not say, they had not */
+} turn;
+
+static mla_status take_turn(mla_device *device, const mla_racer *racer, const mla_duel_rules *rules, turn *t) {
+    const double used = rules->used(), waited = rules->waited();
+    double sum = 0, one = 0, flops = 0;
+    for (; sum < TURN; flops += racer->flops) {
         TRY(mla_time_burst(device, racer->call, 1, &one));
         sum += one;
     }
-    if (rules->waited() - before > UNDISTURBED * sum * rules->threads)
-        *waited = true;
-    *seconds = sum / (calls * racer->flops);
+    *t = (turn){.time = sum / flops, .used = (rules->used() - used) / flops};
+    t->waited = rules->waited() - waited > UNDISTURBED * sum * rules->threads;
     return mla_ok();
 }
 
-/* `all` holds the rounds' ratios, `quiet` those of undisturbed ones. */
-static mla_status take_round(mla_device *device, const mla_racer *first, const mla_racer *second, const mla_duel_rules *rules, double *all,
-                             int *num_all, double *quiet, int *num_quiet) {
-    double seconds[2];
-    bool waited = false;
-    TRY(take_turn(device, first, rules, &seconds[0], &waited));
-    TRY(take_turn(device, second, rules, &seconds[1], &waited));
-    all[(*num_all)++] = seconds[0] / seconds[1];
-    if (!waited)
-        quiet[(*num_quiet)++] = seconds[0] / seconds[1];
+/* Ratios. */
+typedef struct rounds {
+    double quiet[MOST_ROUNDS], used[MOST_ROUNDS];
+    int num_quiet, count;
+} rounds;
+
+static mla_status take_round(mla_device *device, const mla_racer *first, const mla_racer *second, const mla_duel_rules *rules, rounds *r) {
+    turn a, b;
+    TRY(take_turn(device, first, rules, &a));
+    TRY(take_turn(device, second, rules, &b));
+    r->used[r->count++] = a.used / b.used;
+    if (!a.waited && !b.waited)
+        r->quiet[r->num_quiet++] = a.time / b.time;
     return mla_ok();
+}
+
+/* What the rounds say so far; processor time is asked when a third of the time brought too few quiet ones. */
+static mla_duel outcome(rounds *r, double share) {
+    mla_duel duel = mla_duel_of(r->quiet, r->num_quiet);
+    if (r->num_quiet < LEAST_ROUNDS && 3 * share >= 1) {
+        duel = mla_duel_of(r->used, r->count);
+        duel.busy = true;
+    }
+    return duel;
 }
 
 mla_status mla_duel_run(mla_device *device, const mla_racer *first, const mla_racer *second, const mla_duel_rules *rules, mla_duel *duel) {
-    double all[MOST_ROUNDS], quiet[MOST_ROUNDS], warm_up;
-    int num_all = 0, num_quiet = 0;
+    rounds r = {.count = 0};
     const double began = mla_now();
+    double warm_up, share;
+    *duel = (mla_duel){0};
     TRY(mla_time_burst(device, first->call, 1, &warm_up));
     TRY(mla_time_burst(device, second->call, 1, &warm_up));
-    *duel = (mla_duel){0};
     do {
-        TRY(take_round(device, first, second, rules, all, &num_all, quiet, &num_quiet));
-        *duel = mla_duel_of(quiet, num_quiet);
-    } while (!is_settled(duel, rules) && num_all < MOST_ROUNDS && mla_now() - began < rules->seconds);
-    if (num_quiet < LEAST_ROUNDS && num_all > num_quiet) {
-        *duel = mla_duel_of(all, num_all);
-        duel->busy = true;
-    }
+        TRY(take_round(device, first, second, rules, &r));
+        share = (mla_now() - began) / rules->seconds;
+        *duel = outcome(&r, share);
+    } while (!is_settled(duel, rules) && r.count < MOST_ROUNDS && share < 1);
+    *duel = outcome(&r, 1);
     return mla_ok();
 }

@@ -1,7 +1,7 @@
 /*
  * Two computations timed in turns, for the ratio of their speeds. Whatever else a machine does slows one turn more than the next: rounds in which this
- * process had to wait for a processor are set aside where there are others, and the median of many rounds is taken, with an interval that says how well
- * it is known.
+ * process had to wait for a processor are set aside, and the median of many rounds is taken, with an interval that says how well it is known. On a
+ * machine that is always busy, processor time takes the place of time: it leaves out threads that wait for each other, and is told apart.
  */
 #ifndef MLA_DUEL_H
 #define MLA_DUEL_H
@@ -23,10 +23,10 @@ typedef struct mla_duel {
 } mla_duel;
 
 typedef struct mla_duel_rules {
-    double low, high;       /* the question is whether the ratio lies within: when that is settled, no further round is needed */
-    double seconds;         /* when these are over, neither */
-    int threads;            /* that a call keeps busy */
-    double (*waited)(void); /* mla_processor_wait */
+    double low, high; /* the question is whether the ratio lies within: when that is settled, no further round is needed */
+    double seconds;   /* when these are over, neither */
+    int threads;      /* that a call keeps busy */
+    double (*used)(void), (*waited)(void); /* mla_processor_used, mla_processor_waited */
 } mla_duel_rules;
 
 /* Of medians of `count` ratios, which are sorted: the sign test's confidence interval. */

@@ -73,7 +73,8 @@ static void print_limit(FILE *stream, const mla_speed_limit *l, const mla_duel *
         fprintf(stream, ", at most %.3g", l->high);
     if (threads > l->threads)
         fprintf(stream, ", with up to %d threads", l->threads);
-    fprintf(stream, " | %.3g .. %.3g after %d rounds%s\n", d->low, d->high, d->rounds, d->busy ? ", on a busy machine" : "");
+    fprintf(stream, " | %.3g .. %.3g after %d rounds%s\n", d->low, d->high, d->rounds,
+            d->busy ? " of processor time on a busy machine" : "");
 }
 
 void mla_bench_text_limits(FILE *stream, const mla_bench_report *report) {

@@ -19,7 +19,7 @@ typedef enum mla_limit_state {
     MLA_LIMIT_OFF, /* not measured, or not meant for so many threads */
     MLA_LIMIT_KEPT,
     MLA_LIMIT_MISSED,
-    MLA_LIMIT_UNKNOWN /* on a busy machine, and the interval of what was measured there is not within */
+    MLA_LIMIT_UNKNOWN /* on a busy machine, where the interval of processor time is not within */
 } mla_limit_state;
 
 /* A ratio of NaN is a miss. */
