@@ -55,9 +55,10 @@ GPU_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out gpu/example_%.c,$(wildcard gpu/*
 HOST_OBJ := $(if $(HAVE_BOOST),$(patsubst %.cpp,$(B)/%.o,$(wildcard gpu/*.cpp)) $(HOST_ENGINES:%=$(B)/gpu/kernels_%.o) $(B)/gpu/bmm_on_host.o)
 VERIFY_OBJ := $(patsubst %.c,$(B)/%.o,$(filter-out verify/main.c,$(wildcard verify/*.c))) $(B)/verify/report_html_files.o
 SUITE_OBJ := $(REF_OBJ) $(GPU_OBJ) $(HOST_OBJ) $(VERIFY_OBJ)
-DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/splitk*.h gpu/visible_keys.h gpu/bmm_args.h gpu/mla_gpu.h ref/mla.h)
+HOPPER_ENGINES := hopper hopper16
+DEVICE_SRC := $(wildcard gpu/*.hip gpu/device*.h gpu/engine*.h gpu/hopper*.h gpu/splitk*.h gpu/visible_keys.h gpu/bmm_args.h gpu/mla_gpu.h ref/mla.h)
 AMD_IMAGES := $(if $(AMD_CLANG),$(foreach a,$(AMD_ARCHS),$(ROOT)/gpu/$a.co $(ROOT)/gpu/$(a)_tall.co))
-NVIDIA_IMAGES := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin $(if $(filter 90,$(NVIDIA_ARCHS)),$(ROOT)/gpu/hopper.fatbin))
+NVIDIA_IMAGES := $(if $(NVCC),$(ROOT)/gpu/nvidia.fatbin $(if $(filter 90,$(NVIDIA_ARCHS)),$(HOPPER_ENGINES:%=$(ROOT)/gpu/%.fatbin)))
 SUPPORT_OBJ := $(patsubst %.c,$(B)/%.o,$(wildcard tests/support_*.c))
 TESTS := $(if $(HAVE_CRITERION),$(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c)) $(if $(HAVE_BOOST),$(patsubst tests/%.cpp,$(B)/tests/%,$(wildcard tests/test_*.cpp))))
 FUZZERS := $(patsubst tests/fuzz_%.c,$(ROOT)/fuzz/%,$(wildcard tests/fuzz_*.c))
@@ -247,9 +248,9 @@ $(ROOT)/gpu/nvidia.fatbin: gpu/kernels.hip $(DEVICE_SRC)
 	$(BEGIN)
 	$(Q)$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_MMA $(foreach a,$(NVIDIA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -fatbin -o $@ $<
 
-$(ROOT)/gpu/hopper.fatbin: gpu/kernels.hip $(DEVICE_SRC)
+$(HOPPER_ENGINES:%=$(ROOT)/gpu/%.fatbin): $(ROOT)/gpu/%.fatbin: gpu/kernels.hip $(DEVICE_SRC)
 	$(BEGIN)
-	$(Q)$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_HOPPER -gencode arch=compute_90a,code=sm_90a -fatbin -o $@ $<
+	$(Q)$(NVCC) -x cu -std=c++17 -O3 -DMLA_ENGINE_$(shell echo $* | tr a-z A-Z) -gencode arch=compute_90a,code=sm_90a -fatbin -o $@ $<
 
 $(B)/gpu/device_images.o: gpu/device_images.S $(AMD_IMAGES) $(NVIDIA_IMAGES)
 	$(BEGIN)

@@ -113,6 +113,7 @@ typedef struct cuda_launcher {
 
 extern const unsigned char mla_image_nvidia[] __attribute__((weak, visibility("hidden")));
 extern const unsigned char mla_image_hopper[] __attribute__((weak, visibility("hidden")));
+extern const unsigned char mla_image_hopper16[] __attribute__((weak, visibility("hidden")));
 
 static mla_status check(const api *a, const char *what, CUresult result) {
     const char *text = NULL;
@@ -328,21 +329,27 @@ static mla_status cuda_launch(mla_launcher *launcher, const char *name, mla_grid
 
 static void cuda_launcher_close(mla_launcher *launcher) {
     cuda_launcher *l = launcher->state;
-    if (launcher->tall)
-        launcher->tall->close(launcher->tall);
+    if (launcher->better)
+        launcher->better->close(launcher->better);
     if (l->module)
         l->cuda->api.cuModuleUnload(l->module);
     free(l);
 }
 
+/* NULL: not built in. */
+static const unsigned char *image_of(const char *engine) {
+    if (strcmp(engine, "mma") == 0)
+        return mla_image_nvidia;
+    return strcmp(engine, "hopper") == 0 ? mla_image_hopper : mla_image_hopper16;
+}
+
 static mla_status open_engine(mla_device *device, const char *engine, mla_launcher **launcher) {
     cuda *c = device->state;
-    const bool hopper = strcmp(engine, "hopper") == 0;
-    const unsigned char *image = hopper ? mla_image_hopper : mla_image_nvidia;
+    const unsigned char *image = image_of(engine);
     if (!image)
         return mla_error(MLA_EUNSUPPORTED, "built without NVIDIA device code for engine %s", engine);
-    if (hopper && c->generation != HOPPER)
-        return mla_error(MLA_EDEVICE, "engine hopper is for compute capability 9; this device has %d", c->generation);
+    if (image != mla_image_nvidia && c->generation != HOPPER)
+        return mla_error(MLA_EDEVICE, "engine %s is for compute capability 9; this device has %d", engine, c->generation);
     cuda_launcher *l = calloc(1, sizeof *l);
     if (!l)
         return mla_error(MLA_ENOMEM, "no memory for a launcher");
@@ -358,12 +365,18 @@ static mla_status open_engine(mla_device *device, const char *engine, mla_launch
 }
 
 mla_status mla_cuda_launcher_open(mla_device *device, const char *engine, mla_launcher **launcher) {
+    static const char *const better[] = {"hopper", "hopper16"};
     const cuda *c = device->state;
     mla_status status = open_engine(device, engine ? engine : "mma", launcher);
-    if (status.code == MLA_OK && !engine && c->generation == HOPPER && mla_image_hopper) {
-        status = open_engine(device, "hopper", &(*launcher)->tall);
-        if (status.code != MLA_OK)
-            cuda_launcher_close(*launcher);
-    }
+    if (status.code != MLA_OK || engine || c->generation != HOPPER)
+        return status;
+    mla_launcher **next = &(*launcher)->better;
+    for (size_t i = 0; i < sizeof better / sizeof *better && status.code == MLA_OK; i++)
+        if (image_of(better[i])) {
+            status = open_engine(device, better[i], next);
+            next = status.code == MLA_OK ? &(*next)->better : next;
+        }
+    if (status.code != MLA_OK)
+        cuda_launcher_close(*launcher);
     return status;
 }

@@ -316,8 +316,8 @@ static mla_status hip_launch(mla_launcher *launcher, const char *name, mla_grid 
 
 static void hip_launcher_close(mla_launcher *launcher) {
     hip_launcher *l = launcher->state;
-    if (launcher->tall)
-        launcher->tall->close(launcher->tall);
+    if (launcher->better)
+        launcher->better->close(launcher->better);
     if (l->module)
         l->hip->api.hipModuleUnload(l->module);
     free(l);
@@ -367,7 +367,7 @@ mla_status mla_hip_launcher_open(mla_device *device, mla_launcher **launcher) {
     if (status.code == MLA_OK)
         status = open_engine(device, chosen.engine, chosen.image, launcher);
     if (status.code == MLA_OK && chosen.tall_image) {
-        status = open_engine(device, chosen.tall, chosen.tall_image, &(*launcher)->tall);
+        status = open_engine(device, chosen.tall, chosen.tall_image, &(*launcher)->better);
         if (status.code != MLA_OK)
             hip_launcher_close(*launcher);
     }

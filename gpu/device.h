@@ -28,6 +28,7 @@
  *   uint32_t mla_bytes(uint32_t low, uint32_t high, int s)    byte i is byte s >> 4i & 7 of the eight bytes high:low
  *   uint32_t mla_mul_bf16x2(uint32_t a, b)  products of two pairs of bf16, where they are exact in bf16
  *   void mla_e4m3_to_float(uint32_t codes, float &low, float &high)    exact, bits 0-7 and 8-15; only where MLA_HAS_E4M3 is defined
+ *   void mla_e4m3_to_float(uint32_t codes, float (&values)[4])         all four
  *   uint32_t mla_bf16x2(float low, float high), mla_fp16x2(float low, float high)    two at once, to nearest even; the low half is `low`
  *
  * Asynchronous copies, global memory to LDS, 16 bytes each; both addresses 16-byte aligned. The data is in LDS after a wait, not before. On AMD

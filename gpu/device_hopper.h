@@ -19,8 +19,31 @@ MLA_DEVICE bool mla_any(bool v) {
     return __any_sync(0xFFFFFFFFu, v);
 }
 
+/* v of lane i of the four, neighbours, to which this lane belongs. */
+template <typename T> MLA_DEVICE T mla_of_four(T v, int i) {
+    return __shfl_sync(0xFFFFFFFFu, v, i, 4);
+}
+
 MLA_DEVICE int64_t mla_shuffle_slot(int64_t v, int lane) {
     return __shfl_sync(0xFFFFFFFFu, v, lane);
+}
+
+/* Four matrices of 8 rows of 16 bytes, the fragments of mla_mma_16x8x16's a, to LDS: lane i gives the place of row i % 8 of matrix i / 8. */
+MLA_DEVICE void mla_stmatrix(void *row, const uint32_t (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(mla_lds_address(row)), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
+/* Sixteen or eight bytes that are read once: not kept in the first cache. In the order of the program. */
+MLA_DEVICE void mla_load_once(const void *from, uint32_t (&w)[4]) {
+    asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "l"(from)
+                 : "memory");
+}
+MLA_DEVICE void mla_load_once(const void *from, uint32_t (&w)[2]) {
+    asm volatile("ld.global.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(from) : "memory");
 }
 
 MLA_DEVICE void mla_wgmma_publish() {
@@ -80,6 +103,24 @@ template <bool FP16> MLA_DEVICE void mla_wgmma_64x32(uint64_t a, uint64_t b, boo
         MLA_WGMMA_64X32("f16");
     else
         MLA_WGMMA_64X32("bf16");
+}
+
+/* c (+)= A B^T over 16 columns: A [64][16] in registers, the fragment of mla_mma_16x8x16 for each warp's 16 rows; B [16][16]; bf16. a is read until the wait. */
+MLA_DEVICE void mla_wgmma_64x16_of_registers(const uint32_t (&a)[4], uint64_t b, bool add, float (&c)[2][4]) {
+    asm volatile(
+        "{ .reg .pred add; setp.ne.b32 add, %13, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, add, 1, 1, 0; }"
+        : MLA_QUAD(c[0]), MLA_QUAD(c[1])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))
+        : "memory");
+}
+
+/* c += A^T B^T over 16 rows of A: A [16][64], B [16][16]; bf16. */
+MLA_DEVICE void mla_wgmma_64x16_of_columns(uint64_t a, uint64_t b, float (&c)[2][4]) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, 1, 0;"
+                 : MLA_QUAD(c[0]), MLA_QUAD(c[1])
+                 : "l"(a), "l"(b)
+                 : "memory");
 }
 
 /* c += A B over 16 columns of A, rows of B: A [64][16], B [16][256]. */

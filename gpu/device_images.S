@@ -15,6 +15,9 @@ IMAGE(nvidia, "nvidia.fatbin")
 #ifdef MLA_IMAGE_hopper
 IMAGE(hopper, "hopper.fatbin")
 #endif
+#ifdef MLA_IMAGE_hopper16
+IMAGE(hopper16, "hopper16.fatbin")
+#endif
 #ifdef MLA_IMAGE_gfx90a
 IMAGE(gfx90a, "gfx90a.co")
 IMAGE(gfx90a_tall, "gfx90a_tall.co")

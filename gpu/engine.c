@@ -41,6 +41,7 @@ static const mla_engine engines[] = {
         .wave = 64,
         .acc_rounding = MLA_RZ,
         .mma_k = 8,
+        .min_rows = MLA_CDNA3_ROWS + 1,
     },
     {
         .name = "cdna4tall",
@@ -53,6 +54,7 @@ static const mla_engine engines[] = {
         .wave = 64,
         .acc_rounding = MLA_RZ,
         .mma_k = 8,
+        .min_rows = MLA_CDNA4_ROWS + 1,
     },
     {
         .name = "mma",
@@ -77,7 +79,21 @@ static const mla_engine engines[] = {
         .wave = 32,
         .acc_rounding = MLA_RZ,
         .mma_k = 16,
-        .direct = true,
+        .kv = MLA_ENGINE_DIRECT_KV,
+        .min_rows = MLA_MMA_ROWS + 1,
+    },
+    {
+        .name = "hopper16",
+        .kernels = "mla_splitk",
+        .threads = MLA_HOPPER16_THREADS,
+        .row_tile = MLA_HOPPER16_ROWS,
+        .kv_tile = MLA_HOPPER16_TOKENS,
+        .lds_bytes = MLA_HOPPER16_LDS_BYTES,
+        .blocks_a_unit = 2,
+        .wave = 32,
+        .acc_rounding = MLA_RZ,
+        .mma_k = 16,
+        .kv = MLA_ENGINE_CONVERTED_KV,
     },
 };
 

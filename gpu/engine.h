@@ -8,8 +8,15 @@
 extern "C" {
 #endif
 
+/* Which KV formats an engine has kernels for. */
+typedef enum mla_engine_kv {
+    MLA_ENGINE_ALL_KV,
+    MLA_ENGINE_DIRECT_KV,   /* those that lie in memory as operands of the matrix unit */
+    MLA_ENGINE_CONVERTED_KV /* the others */
+} mla_engine_kv;
+
 typedef struct mla_engine {
-    const char *name;          /* "cdna3", "cdna4", "cdna3tall", "cdna4tall", "mma", "hopper" */
+    const char *name;          /* "cdna3", "cdna4", "cdna3tall", "cdna4tall", "mma", "hopper", "hopper16" */
     const char *kernels;       /* what the names of its split-K kernels begin with */
     int threads;               /* of a block of the split-K kernel */
     int row_tile;              /* rows of a plan item */
@@ -19,7 +26,8 @@ typedef struct mla_engine {
     int wave;                  /* lanes that run in lockstep */
     mla_rounding acc_rounding; /* of the real matrix unit; host execution rounds to nearest */
     int mma_k;
-    bool direct; /* it converts nothing: KV must lie in memory as its operands */
+    mla_engine_kv kv;
+    int min_rows; /* a sequence has at least as many query rows, or another engine is faster */
 } mla_engine;
 
 #define MLA_COMBINE_THREADS 128 /* of a block of the combine kernel: four columns each */

@@ -32,4 +32,9 @@
 #define MLA_HOPPER_TOKENS 64
 #define MLA_HOPPER_LDS_BYTES 231424 /* dynamic, of 227 KiB */
 
+#define MLA_HOPPER16_THREADS 128
+#define MLA_HOPPER16_ROWS 16
+#define MLA_HOPPER16_TOKENS 64
+#define MLA_HOPPER16_LDS_BYTES 86784 /* dynamic: two blocks share an SM */
+
 #endif

@@ -55,14 +55,15 @@ static bool is_machine(const char *machine, const char *name, const char *const 
 
 static mla_status open_launcher(const char *machine, mla_device **device, mla_launcher **launcher) {
     static const char *const on_host[] = {"cdna3", "cdna4", "cdna3tall", "cdna4tall", "mma", NULL},
-                             *const on_nvidia[] = {"mma", "hopper", NULL}, *const one[] = {NULL};
+                             *const on_nvidia[] = {"mma", "hopper", "hopper16", NULL}, *const one[] = {NULL};
     const char *engine = NULL;
     const bool nvidia = is_machine(machine, "nvidia", on_nvidia, &engine);
     const bool amd = !nvidia && is_machine(machine, "amd", one, &engine);
     if (!nvidia && !amd && !is_machine(machine, "host", on_host, &engine))
-        return mla_error(MLA_EINVAL,
-                         "no machine '%s': splitk runs @host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma], @nvidia[:mma|:hopper] or @amd",
-                         machine);
+        return mla_error(
+            MLA_EINVAL,
+            "no machine '%s': splitk runs @host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma], @nvidia[:mma|:hopper|:hopper16] or @amd",
+            machine);
     mla_status status = mla_device_open(nvidia ? MLA_SPACE_CUDA : amd ? MLA_SPACE_HIP : MLA_SPACE_HOST, device);
     if (status.code != MLA_OK)
         return status;
@@ -111,7 +112,7 @@ static mla_status open_spec(const char *spec, opened *state, mla_kernel_handle *
         return open_bmm(spec, state, handle);
     return mla_error(MLA_EINVAL,
                      "no kernel '%s': reference, oracle, splitk@host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma], "
-                     "splitk@nvidia[:mma|:hopper], splitk@amd, bmm@host, "
+                     "splitk@nvidia[:mma|:hopper|:hopper16], splitk@amd, bmm@host, "
                      "bmm@nvidia[:own], bmm@amd[:own], or a plug-in's path (it contains a '/')",
                      spec);
 }

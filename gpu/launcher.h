@@ -21,7 +21,8 @@ struct mla_launcher {
     const mla_engine *engine;
     mla_device *device;
     void *state;
-    mla_launcher *tall; /* another engine of the same device, for more rows than `engine` takes at once; closed with this one; NULL: none */
+    mla_launcher *
+        better; /* another engine of the same device, which runs what suits it, and may know a better one; closed with this one; NULL: none */
     /* Enqueues a kernel; `args` is copied before it returns. */
     mla_status (*launch)(mla_launcher *launcher, const char *function, mla_grid grid, const void *args, size_t args_bytes, void *stream);
     void (*close)(mla_launcher *launcher);
@@ -29,7 +30,7 @@ struct mla_launcher {
 
 /* backend_cuda.c, backend_hip.c, backend_host.cpp. The device must outlive the launcher. MLA_EUNSUPPORTED when not built in. */
 mla_status mla_cuda_device_open(mla_device **device) MLA_CHECKED;
-/* `engine`: "mma" or "hopper"; NULL: mma, with hopper as its `tall` where the device has it. */
+/* `engine`: "mma", "hopper" or "hopper16"; NULL: mma, with the others as its `better` ones where the device has them. */
 mla_status mla_cuda_launcher_open(mla_device *device, const char *engine, mla_launcher **launcher) MLA_CHECKED;
 mla_status mla_hip_device_open(mla_device **device) MLA_CHECKED;
 mla_status mla_hip_launcher_open(mla_device *device, mla_launcher **launcher) MLA_CHECKED;

@@ -94,7 +94,7 @@ typedef struct mla_kernel_handle {
 
 /*
  * Opens a kernel and the device it needs:
- *   reference | oracle | splitk@host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma] | splitk@nvidia[:mma|:hopper] | splitk@amd | bmm@host | bmm@nvidia[:own] | bmm@amd[:own]
+ *   reference | oracle | splitk@host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma] | splitk@nvidia[:mma|:hopper|:hopper16] | splitk@amd | bmm@host | bmm@nvidia[:own] | bmm@amd[:own]
  *   | PATH of a plug-in (it contains a '/')
  * MLA_EINVAL: no such kernel, or the file is no plug-in. MLA_EDEVICE: it exists but cannot run here.
  */

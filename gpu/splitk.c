@@ -32,24 +32,29 @@ static int fail(mla_status status, char *reason, size_t reason_size) {
     return 1;
 }
 
+static bool has_kernel(const mla_engine *engine, const mla_operands *operands) {
+    return engine->kv == MLA_ENGINE_ALL_KV || operands->direct == (engine->kv == MLA_ENGINE_DIRECT_KV);
+}
+
 /*
- * Does a sequence, under sparse attention a query token, have more rows than `rows`, on average over those that have any? Splits of a fixed size give a
+ * Does a sequence, under sparse attention a query token, have at least `rows` rows, on average over those that have any? Splits of a fixed size give a
  * sequence the same bits in any company: there only what all sequences share decides, a query token's rows.
  */
-static bool is_taller(const mla_problem *p, int32_t rows) {
+static bool has_rows(const mla_problem *p, int32_t rows) {
     int64_t sequences = 0;
     if (p->paging == MLA_SPARSE || p->split_policy == MLA_SPLIT_SIZE)
-        return p->heads > rows;
+        return p->heads >= rows;
     for (int32_t b = 0; b < p->batch; b++)
         sequences += mla_q_len(p, b) > 0;
-    return (int64_t)p->qo_indptr[p->batch] * p->heads > sequences * rows;
+    return (int64_t)p->qo_indptr[p->batch] * p->heads >= sequences * rows;
 }
 
 static mla_launcher *launcher_for(const splitk *s, const mla_problem *host) {
-    mla_launcher *tall = s->launcher->tall;
     const mla_operands *operands = mla_operands_of(host);
-    const bool has_kernel = tall && operands && (operands->direct || !tall->engine->direct);
-    return has_kernel && is_taller(host, s->launcher->engine->row_tile) ? tall : s->launcher;
+    mla_launcher *l = operands ? s->launcher->better : NULL;
+    while (l && !(has_kernel(l->engine, operands) && has_rows(host, l->engine->min_rows)))
+        l = l->better;
+    return l ? l : s->launcher;
 }
 
 static mla_status make_plan(const splitk *s, const mla_problem *host, mla_plan *plan) {
@@ -87,7 +92,7 @@ static bool splitk_supports(const mla_kernel *kernel, const mla_problem *host, c
     const mla_operands *operands = mla_operands_or_reason(host, reason, reason_size);
     if (!operands)
         return false;
-    if (engine->direct && !operands->direct) {
+    if (!has_kernel(engine, operands)) {
         snprintf(reason, reason_size, "engine %s has no kernel for kv=%s", engine->name, operands->name);
         return false;
     }

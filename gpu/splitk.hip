@@ -1,7 +1,9 @@
 /* Flash decode with split KV: a block walks the plan items of one worker. One kernel a KV format, for the engine chosen by MLA_ENGINE_*. */
 #include "splitk_args.h"
 
-#if defined(MLA_ENGINE_HOPPER)
+#if defined(MLA_ENGINE_HOPPER16)
+#include "engine_hopper16.h"
+#elif defined(MLA_ENGINE_HOPPER)
 #include "engine_hopper.h"
 #elif defined(MLA_ENGINE_MMA)
 #include "engine_mma.h"
@@ -33,8 +35,10 @@ template <typename Kv> MLA_DEVICE void mla_splitk(const mla_splitk_args &args) {
 #define MLA_SPLITK_KERNEL(kv) MLA_SPLITK_KERNEL_AS(mla_splitk_##kv, mla_kv_##kv)
 #endif
 
+#if !defined(MLA_ENGINE_HOPPER16)
 MLA_SPLITK_KERNEL(bf16)
 MLA_SPLITK_KERNEL(fp16)
+#endif
 #if !defined(MLA_ENGINE_HOPPER)
 MLA_SPLITK_KERNEL(fp8)
 MLA_SPLITK_KERNEL(fp8fnuz)

@@ -71,9 +71,15 @@ struct mla_float_pair {
 
 /* Two codes, bits 0-7 and 8-15, as bf16, exactly: exponent and mantissa are read with bf16's bias, then scaled to their own, subnormals too. */
 template <typename Code> struct mla_e4m3_codes {
-    static MLA_DEVICE uint32_t operands(uint32_t codes) {
-        const uint32_t x = mla_bytes(0, codes, 0x5040);
+    static MLA_DEVICE uint32_t operands(uint32_t codes) { return odd_operands(mla_bytes(0, codes, 0x5040)); }
+    /* The two codes in bits 8-15 and 24-31. */
+    static MLA_DEVICE uint32_t odd_operands(uint32_t x) {
         return mla_mul_bf16x2((x >> 4 & 0x07F007F0) | (x & 0x80008000), Code::BIAS) | (Code::nan(x) >> 15) * 0x7FC0;
+    }
+    /* Of a word's four codes the first and third, the second and fourth. */
+    static MLA_DEVICE void unzip(uint32_t codes, uint32_t &even, uint32_t &odd) {
+        even = odd_operands(codes << 8);
+        odd = odd_operands(codes);
     }
     static MLA_DEVICE mla_float_pair values(uint32_t codes) {
         const uint32_t pair = operands(codes);
@@ -95,6 +101,12 @@ struct mla_e4m3 {
     static MLA_DEVICE uint32_t operands(uint32_t codes) {
         const mla_float_pair pair = values(codes);
         return mla_exact_bf16x2(pair.low, pair.high);
+    }
+    static MLA_DEVICE void unzip(uint32_t codes, uint32_t &even, uint32_t &odd) {
+        float values[4];
+        mla_e4m3_to_float(codes, values);
+        even = mla_exact_bf16x2(values[0], values[2]);
+        odd = mla_exact_bf16x2(values[1], values[3]);
     }
 };
 #else
@@ -176,7 +188,7 @@ struct mla_kv_fp8b656 {
         for (int k = 0; k < 4; k++)
             scales[k] = mla_shuffle(mla_from_bits(raw[SCALE_CHUNK / STAGERS].w[k]), mla_thread() % MLA_WAVE - stager);
         MLA_UNROLL
-        for (int i = 0; i < ROUNDS; i++) {
+        for (int i = ROUNDS - 1; i >= 0; i--) { /* the short ones first: their registers are free for the others */
             const int chunk = stager + i * STAGERS;
             const int block = i * STAGERS / 8 % 4; /* eight chunks share a scale */
             const float scale = mla_from_bits(

@@ -20,13 +20,15 @@ template <typename Engine> struct mla_walk {
     Engine &engine;
     const mla_score_map map;
     const int tiles;
-    int all_begin, all_end; /* positions every row sees */
-    int64_t next;           /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
-    float m[ROWS], l[ROWS]; /* running maximum, in log2 units; this lane's part of the sum of weights */
+    const mla_key_slots slots; /* found anew for each tile where registers are scarce: not KEEPS_SLOTS */
+    int all_begin, all_end;    /* positions every row sees */
+    int64_t next;              /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
+    float m[ROWS], l[ROWS];    /* running maximum, in log2 units; this lane's part of the sum of weights */
 
     MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
         : args(arguments), item(work), engine(unit), map(mla_score_map_of(arguments.problem)),
-          tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS) {
+          tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS),
+          slots(mla_key_slots_of(arguments.problem, work.sequence, work.first_row)) {
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
             m[i] = -mla_infinity;
@@ -47,7 +49,10 @@ template <typename Engine> struct mla_walk {
     /* Slot of the token this thread stages of a tile, -1 where there is none: past the item's keys, or absent from a sparse list. */
     MLA_DEVICE int64_t slot(int tile) const {
         const int position = item.kv_begin + tile * TOKENS + engine.staged_token();
-        return position < item.kv_end ? mla_key_slot(args.problem, item.sequence, item.first_row, position) : -1;
+        if (position >= item.kv_end)
+            return -1;
+        return mla_key_slot(args.problem, Engine::KEEPS_SLOTS ? slots : mla_key_slots_of(args.problem, item.sequence, item.first_row),
+                            position);
     }
 
     /* ---- softmax ---- */
@@ -132,7 +137,8 @@ template <typename Engine> struct mla_walk {
     /*
      * A tile is whole after the barrier that follows its landing, which also says that nobody reads the tile before it any more. A single buffer must be
      * free before a tile lands. What lands after the last tile was never fetched, and nobody looks at it: without a branch, landing and products overlap.
-     * Where `scores` only begins the products (ASYNC_SCORES), the next tile is asked for meanwhile, and nothing passes through LDS.
+     * Where `scores` only begins the products (FETCHES_LATE), the next tile is asked for meanwhile. Where they pass through LDS (SCORES_IN_LDS), they are
+     * whole after a barrier. An engine that passes tiles in another way has the first barrier in its `scores` (BARRIER_IN_SCORES).
      */
     MLA_DEVICE void run() {
         mla_barrier();
@@ -140,14 +146,15 @@ template <typename Engine> struct mla_walk {
         begin_tiles();
         engine.land(0);
         for (int t = 0; t < tiles; t++) {
-            mla_barrier();
-            if (Engine::ASYNC_SCORES)
-                engine.scores(t);
-            fetch(t + Engine::AHEAD);
-            if (!Engine::ASYNC_SCORES) {
-                engine.scores(t);
+            if (!Engine::BARRIER_IN_SCORES)
                 mla_barrier();
-            }
+            if (!Engine::FETCHES_LATE)
+                fetch(t + Engine::AHEAD);
+            engine.scores(t);
+            if (Engine::FETCHES_LATE)
+                fetch(t + Engine::AHEAD);
+            if (Engine::SCORES_IN_LDS)
+                mla_barrier();
             engine.foresee(args.problem, next);
             float s[BLOCKS][4];
             score(t, s);
@@ -163,6 +170,7 @@ template <typename Engine> struct mla_walk {
     /* ---- the end ---- */
 
     MLA_DEVICE void finish() {
+        engine.accumulated();
         engine.row_sum(l);
         if (item.slot < 0)
             write_rows();

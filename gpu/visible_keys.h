@@ -26,21 +26,33 @@ MLA_DEVICE mla_positions mla_visible_keys(const mla_problem &p, int sequence, in
     return keys;
 }
 
-/* Slot of a key position; for MLA_SPARSE an entry of the row's list: -1 is absent. */
-MLA_DEVICE int64_t mla_key_slot(const mla_problem &p, int sequence, int64_t row, int position) {
+/* Where the keys of a sequence lie, for MLA_SPARSE those of a row. */
+struct mla_key_slots {
+    const int32_t *list; /* of positions' slots, or of pages; NULL: slots follow one another */
+    int32_t first;       /* where there is no list: the slot of position 0 */
+};
+
+MLA_DEVICE mla_key_slots mla_key_slots_of(const mla_problem &p, int sequence, int64_t row) {
     switch (p.paging) {
-    case MLA_PAGED: {
-        const int size = mla_late(p.page_size);
-        const int64_t page = p.block_table[sequence * p.block_table_stride + position / size];
-        return page * size + position % size;
-    }
+    case MLA_PAGED:
+        return {p.block_table + sequence * p.block_table_stride, 0};
     case MLA_TOKEN_LIST:
-        return p.kv_indices[static_cast<int64_t>(p.kv_indptr[sequence]) + position];
+        return {p.kv_indices + p.kv_indptr[sequence], 0};
     case MLA_SPARSE:
-        return p.topk_indices[row / p.heads * p.topk + position];
+        return {p.topk_indices + row / p.heads * p.topk, 0};
     default:
-        return static_cast<int64_t>(p.kv_indptr[sequence]) + position;
+        return {nullptr, p.kv_indptr[sequence]};
     }
+}
+
+/* Slot of a key position; for MLA_SPARSE an entry of the row's list: -1 is absent. */
+MLA_DEVICE int64_t mla_key_slot(const mla_problem &p, const mla_key_slots &slots, int position) {
+    if (!slots.list)
+        return slots.first + position;
+    if (p.paging != MLA_PAGED)
+        return slots.list[position];
+    const int size = mla_late(p.page_size);
+    return static_cast<int64_t>(slots.list[position / size]) * size + position % size;
 }
 
 /* From a sum of products of operands to log2 units: x = sum * scale, or cap * tanh(sum * scale). */

@@ -124,14 +124,34 @@ Test(splitk, splits_of_a_fixed_size_choose_an_engine_by_the_heads_alone) {
     if (mla_host_device_open(&device).code != MLA_OK)
         cr_skip_test("built without host execution");
     cr_assert_eq(mla_host_launcher_open(device, "mma", &launcher).code, MLA_OK);
-    cr_assert_eq(mla_host_launcher_open(device, "cdna4", &tall).code, MLA_OK);
-    launcher->tall = tall;
+    cr_assert_eq(mla_host_launcher_open(device, "cdna4tall", &tall).code, MLA_OK);
+    launcher->better = tall;
     cr_assert_eq(mla_splitk_open(launcher, "splitk", &kernel).code, MLA_OK);
     cr_expect_eq(engine_of(kernel, "heads=8 q_len=5,1 kv_len=40"), tall->engine);
     cr_expect_eq(engine_of(kernel, "heads=8 q_len=1 kv_len=40"), launcher->engine);
     cr_expect_eq(engine_of(kernel, "heads=8 q_len=5,1 kv_len=40 plan=size:64"), launcher->engine);
     cr_expect_eq(engine_of(kernel, "heads=32 q_len=5,1 kv_len=40 plan=size:64"), tall->engine);
     tall->close(tall);
+    mla_splitk_close(kernel);
+    device->close(device);
+}
+
+Test(splitk, an_engine_runs_the_kv_formats_that_it_has_kernels_for) {
+    mla_device *device;
+    mla_launcher *launcher, *better;
+    mla_kernel *kernel;
+    if (mla_host_device_open(&device).code != MLA_OK)
+        cr_skip_test("built without host execution");
+    cr_assert_eq(mla_host_launcher_open(device, "mma", &launcher).code, MLA_OK);
+    cr_assert_eq(mla_host_launcher_open(device, "cdna4", &better).code, MLA_OK);
+    mla_engine converts = *better->engine;
+    converts.kv = MLA_ENGINE_CONVERTED_KV;
+    better->engine = &converts;
+    launcher->better = better;
+    cr_assert_eq(mla_splitk_open(launcher, "splitk", &kernel).code, MLA_OK);
+    cr_expect_eq(engine_of(kernel, "kv_len=40 kv=bf16"), launcher->engine);
+    cr_expect_eq(engine_of(kernel, "kv_len=40 kv=mxfp4"), &converts);
+    better->close(better);
     mla_splitk_close(kernel);
     device->close(device);
 }

@@ -10,16 +10,16 @@
 
 #define MAX_RANDOM 1000000
 
-const char mla_selection_help[] =
-    "  --kernel KERNEL  reference, oracle, splitk@host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma], splitk@nvidia[:mma|:hopper], splitk@amd, bmm@host,\n"
-    "                   bmm@nvidia[:own], bmm@amd[:own], or the path of a plug-in (with a '/'); repeatable\n"
-    "  --case LINE      one case, e.g. 'heads=16 batch=4 kv_len=1024'; '' is all defaults; repeatable\n"
-    "  --cases FILE     a file of cases, one a line, # comments; repeatable\n"
-    "  --random N       N cases drawn over the whole grammar\n"
-    "  --seed S         seed of --random, 0 .. 2^64 - 1 (default 0)\n"
-    "  --json FILE      results as JSON; '-' is standard output, and the text then goes to standard error\n"
-    "  -q, --quiet      print only failures, errors and the summary\n"
-    "  -h, --help       this text\n";
+const char mla_selection_help[] = "  --kernel KERNEL  reference, oracle, splitk@host[:cdna3|:cdna4|:cdna3tall|:cdna4tall|:mma], "
+                                  "splitk@nvidia[:mma|:hopper|:hopper16], splitk@amd, bmm@host,\n"
+                                  "                   bmm@nvidia[:own], bmm@amd[:own], or the path of a plug-in (with a '/'); repeatable\n"
+                                  "  --case LINE      one case, e.g. 'heads=16 batch=4 kv_len=1024'; '' is all defaults; repeatable\n"
+                                  "  --cases FILE     a file of cases, one a line, # comments; repeatable\n"
+                                  "  --random N       N cases drawn over the whole grammar\n"
+                                  "  --seed S         seed of --random, 0 .. 2^64 - 1 (default 0)\n"
+                                  "  --json FILE      results as JSON; '-' is standard output, and the text then goes to standard error\n"
+                                  "  -q, --quiet      print only failures, errors and the summary\n"
+                                  "  -h, --help       this text\n";
 
 /* ---- options ---------------------------------------------------------------------------------------------------------------------- */
 
