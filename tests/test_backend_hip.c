@@ -119,7 +119,7 @@ Test(backend_hip, chooses_the_code_object) {
         mla_status status = mla_hip_launcher_open(device, &launcher);
         cr_assert_eq(status.code, MLA_OK, "%s: %s", archs[i], status.message);
         cr_expect_str_eq(launcher->engine->name, engines[i]);
-        cr_expect_str_eq(launcher->tall->engine->name, tall[i]);
+        cr_expect_str_eq(launcher->better->engine->name, tall[i]);
         launcher->close(launcher);
         device->close(device);
     }

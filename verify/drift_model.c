@@ -42,6 +42,26 @@ static const uint16_t *cdna4_token_order(void) {
     return order;
 }
 
+/* hopper16 begins with the last 64 dimensions. A step takes four of each 16: neighbours, or, as its conversion likes best, of eight a pair and the fourth after. */
+static const uint16_t *strip_dim_order(mla_kv_format kv) {
+    static uint16_t orders[2][MLA_HEAD_DIM];
+    const bool pairs = kv == MLA_KV_MXFP4;
+    for (uint16_t i = 0; i < MLA_HEAD_DIM; i++) {
+        const int group = (i / 64 + 8) % 9, step = i / 16 % 4, strip = i % 16 / 4, e = i % 4;
+        const int in_strip = pairs ? step / 2 * 8 + step % 2 * 2 + e % 2 + e / 2 * 4 : step * 4 + e;
+        orders[pairs][i] = (uint16_t)(group * 64 + strip * 16 + in_strip);
+    }
+    return orders[pairs];
+}
+
+static void set_hopper16_layout(mla_model *model, mla_kv_format kv) {
+    model->row_groups = 4;
+    model->row_lanes = 32;
+    model->lane_run = 1;
+    model->dim_parts = 1;
+    model->dim_order = strip_dim_order(kv);
+}
+
 static void set_layout(mla_model *model, const mla_engine *engine) {
     const bool cdna3 = strncmp(engine->name, "cdna3", 5) == 0, cdna4 = strncmp(engine->name, "cdna4", 5) == 0,
                hopper = strcmp(engine->name, "hopper") == 0;
@@ -69,6 +89,8 @@ static mla_unit unit_of(mla_space space) {
 mla_model mla_drift_model_of_engine(const mla_engine *engine, mla_space space, const mla_contract *contract, const mla_problem *host) {
     mla_model model = mla_model_of_contract(contract, host);
     set_layout(&model, engine);
+    if (strcmp(engine->name, "hopper16") == 0)
+        set_hopper16_layout(&model, host->kv_format);
     model.qk = model.pv = unit_of(space);
     model.dim_chains = space == MLA_SPACE_CUDA && strcmp(engine->name, "mma") == 0 ? 2 : 1;
     model.kv_operands = contract->p;
