@@ -19,6 +19,11 @@ MLA_DEVICE bool mla_any(bool v) {
     return __any_sync(0xFFFFFFFFu, v);
 }
 
+/* A barrier that tells whether v is true in any thread of the block. */
+MLA_DEVICE bool mla_barrier_any(bool v) {
+    return __syncthreads_or(v);
+}
+
 /* v of lane i of the four, neighbours, to which this lane belongs. */
 template <typename T> MLA_DEVICE T mla_of_four(T v, int i) {
     return __shfl_sync(0xFFFFFFFFu, v, i, 4);

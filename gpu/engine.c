@@ -93,6 +93,7 @@ static const mla_engine engines[] = {
         .wave = 32,
         .acc_rounding = MLA_RZ,
         .mma_k = 16,
+        .max_slack = MLA_HOPPER16_MAX_SLACK,
         .kv = MLA_ENGINE_CONVERTED_KV,
     },
 };

@@ -27,7 +27,8 @@ typedef struct mla_engine {
     mla_rounding acc_rounding; /* of the real matrix unit; host execution rounds to nearest */
     int mma_k;
     mla_engine_kv kv;
-    int min_rows; /* a sequence has at least as many query rows, or another engine is faster */
+    double max_slack; /* the running maximum may lag by so much, in log2 units: weights are up to 2^max_slack */
+    int min_rows;     /* a sequence has at least as many query rows, or another engine is faster */
 } mla_engine;
 
 #define MLA_COMBINE_THREADS 128 /* of a block of the combine kernel: four columns each */

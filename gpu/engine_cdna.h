@@ -119,7 +119,7 @@ template <typename Kv, typename Unit, typename Shape> struct mla_cdna_engine {
     MLA_DEVICE bool speaks() const { return here().wave == 0 && here().lane < 16; }
 
     /* Over all that hold a part of the same row. */
-    MLA_DEVICE void row_max(float (&v)[LANE_ROWS]) const {
+    MLA_DEVICE void row_max(float (&v)[LANE_ROWS], const float (&)[LANE_ROWS]) const {
         MLA_UNROLL
         for (int i = 0; i < LANE_ROWS; i++) {
             v[i] = mla_max(v[i], mla_shuffle_xor(v[i], 16));

@@ -131,7 +131,7 @@ template <typename Kv> struct mla_engine_device {
         for (int i = 0; i < LANE_ROWS; i++)
             other[i] = lds.stats[1 - group][row(i)];
     }
-    MLA_DEVICE void row_max(float (&v)[LANE_ROWS]) {
+    MLA_DEVICE void row_max(float (&v)[LANE_ROWS], const float (&)[LANE_ROWS]) {
         float other[LANE_ROWS];
         MLA_UNROLL
         for (int i = 0; i < LANE_ROWS; i++) {

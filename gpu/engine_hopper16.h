@@ -6,7 +6,7 @@
  * LDS: q's rows, V's tile and the tile's weights, as groups of 64 columns (device_hopper.h). V's group has the dimensions of strip t at 16 t: its even ones in
  * the order of even_dim, then its odd ones. q has the order in which the strips' words meet it.
  * K q^T: warp w has tokens 16 w .. 16 w + 15, a lane two of them: lane / 4 and lane / 4 + 8.
- * Softmax: a lane holds two tokens' scores of four rows; the warps tell each other their maxima, and the sums at the end.
+ * Softmax: a lane holds two tokens' scores of four rows; the warps tell each other their maxima when one moves by much, and the sums at the end.
  * V^T P^T: warp w has dimensions 16 w .. 16 w + 15 of each group.
  */
 #ifndef MLA_ENGINE_HOPPER16_H
@@ -102,23 +102,24 @@ template <typename Kv> struct mla_engine_device {
     };
 
     /*
-     * The last group, which is no part of V, and the first are converted while the products with V of the tile before are under way. When these have ended
+     * The last group, which is no part of V, and, where registers suffice, the first are converted while the products with V of the tile before are under way. When these have ended
      * everywhere, V's tile may be written.
      */
     MLA_DEVICE void scores(int) {
         const bool rare = strip::RARE && mla_any(strips[0].is_rare() || strips[1].is_rare());
         operands k[2]; /* of two groups in turn */
         convert(mla_groups - 1, rare, k[1]);
-        convert(0, rare, k[0]);
+        if (strip::ROOMY)
+            convert(0, rare, k[0]);
         accumulated();
         mla_barrier();
         multiply(mla_groups - 1, k[1]);
         MLA_UNROLL
         for (int g = 0; g < mla_value_groups; g++) {
-            if (g > 0) {
+            if (g > 0)
                 mla_wgmma_wait<1>();
+            if (g > 0 || !strip::ROOMY)
                 convert(g, rare, k[g % 2]);
-            }
             keep(g, k[g % 2]);
             multiply(g, k[g % 2]);
         }
@@ -194,7 +195,18 @@ template <typename Kv> struct mla_engine_device {
             v[i] = both(both(of[0], of[1]), both(of[2], of[3]));
         }
     }
-    MLA_DEVICE void row_max(float (&v)[LANE_ROWS]) { join(v, mla_max); }
+    /* The maximum stays what it was, which costs a barrier and no exchange, until it would move by more than MAX_SLACK: weights and sums have room. */
+    MLA_DEVICE void row_max(float (&v)[LANE_ROWS], const float (&before)[LANE_ROWS]) {
+        bool moves = false;
+        MLA_UNROLL
+        for (int i = 0; i < LANE_ROWS; i++)
+            moves |= v[i] > before[i] + MLA_HOPPER16_MAX_SLACK;
+        if (mla_barrier_any(moves))
+            return join(v, mla_max);
+        MLA_UNROLL
+        for (int i = 0; i < LANE_ROWS; i++)
+            v[i] = before[i];
+    }
     MLA_DEVICE void row_sum(float (&v)[LANE_ROWS]) {
         join(v, [](float a, float b) { return a + b; });
     }

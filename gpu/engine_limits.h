@@ -35,6 +35,7 @@
 #define MLA_HOPPER16_THREADS 128
 #define MLA_HOPPER16_ROWS 16
 #define MLA_HOPPER16_TOKENS 64
+#define MLA_HOPPER16_MAX_SLACK 8
 #define MLA_HOPPER16_LDS_BYTES 86784 /* dynamic: two blocks share an SM */
 
 #endif

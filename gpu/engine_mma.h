@@ -118,7 +118,7 @@ template <typename Kv> struct mla_engine_device {
     MLA_DEVICE bool speaks() const { return warp == 0 && lane % 4 == 0; }
 
     /* Over all that hold a part of the same row. */
-    MLA_DEVICE void row_max(float (&v)[LANE_ROWS]) const {
+    MLA_DEVICE void row_max(float (&v)[LANE_ROWS], const float (&)[LANE_ROWS]) const {
         MLA_UNROLL
         for (int i = 0; i < LANE_ROWS; i++) {
             v[i] = mla_max(v[i], mla_shuffle_xor(v[i], 1));

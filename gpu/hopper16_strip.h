@@ -3,10 +3,11 @@
  * in its own registers. Lane t of the four that share a token has dimensions 16 t .. 16 t + 15 of a group. One class a KV format:
  *
  *   source                    where the strip lies; source_of(problem, slot, t), for an absent token (slot -1) a strip of zeros
- *   load(source, group)       begins to load what `group` needs, after it was converted; the last of V's groups is the last of a tile that is
- *   is_rare()                 some value needs the general conversion
- *   operands(group, rare, words)    word h * 4 + j: dimensions even_dim(2 j) + h and even_dim(2 j + 1) + h of the strip, as bf16
+ *   load(source, group)       begins to load what `group` needs, once it was converted: the last group of all is converted first, then V's in order
+ *   operands(group, words)    word h * 4 + j: dimensions even_dim(2 j) + h and even_dim(2 j + 1) + h of the strip, as bf16
  *   even_dim(i)               the order of the strip's even dimensions, i = 0 .. 7, that its conversion likes best
+ *   is_rare(), mend(group, words)    some value needs more than `operands` does, and the words of this group what is missing; RARE: there are such values
+ *   ROOMY                     leaves registers enough for two groups' words beside V's accumulators
  */
 #ifndef MLA_HOPPER16_STRIP_H
 #define MLA_HOPPER16_STRIP_H
@@ -31,7 +32,7 @@ template <typename Code> struct mla_strip<mla_kv_per_tensor<Code>> {
     typedef const mla_chunk *source;
     mla_chunk codes[mla_groups];
 
-    static constexpr bool RARE = false;
+    static constexpr bool ROOMY = true, RARE = false;
 
     static MLA_DEVICE source source_of(const mla_problem &problem, int64_t slot, int t) {
         return mla_token_at<mla_kv_per_tensor<Code>>(problem, slot) + t;
@@ -55,7 +56,7 @@ template <> struct mla_strip<mla_kv_fp8b656> {
     mla_chunk codes[mla_value_groups], rope[2];
     float scale; /* lane t has the t-th of the token's four */
 
-    static constexpr bool RARE = false;
+    static constexpr bool ROOMY = false, RARE = false;
 
     static MLA_DEVICE source source_of(const mla_problem &problem, int64_t slot, int t) {
         return {mla_token_at<mla_kv_fp8b656>(problem, slot), t};
@@ -100,7 +101,7 @@ template <> struct mla_strip<mla_kv_mxfp4> {
     uint32_t codes[mla_groups][2];
     uint32_t scales[mla_groups];
 
-    static constexpr bool RARE = true;
+    static constexpr bool ROOMY = true, RARE = true;
 
     static MLA_DEVICE source source_of(const mla_problem &problem, int64_t slot, int t) {
         const uint8_t *scales = problem.kv_block_scales + slot * problem.kv_scale_stride;

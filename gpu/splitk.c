@@ -185,6 +185,7 @@ static mla_contract contract_of(const mla_launcher *launcher) {
     c.acc_rounding = emulated ? MLA_RNE : launcher->engine->acc_rounding;
     c.mma_k = emulated ? 16 : launcher->engine->mma_k;
     c.ftz = !emulated; /* gfx90a's matrix unit flushes subnormals, as does a fast exp2 elsewhere */
+    c.lazy_max = launcher->engine->max_slack > 0;
     c.tile = launcher->engine->kv_tile;
     c.max_splits = MLA_SPLITK_MAX_SPLITS;
     return c;

@@ -98,7 +98,7 @@ template <typename Engine> struct mla_walk {
         for (int i = 0; i < ROWS; i++)
             top[i] = m[i];
         each(s, [&](float &x, int b, int e) { top[Engine::lane_row(b, e)] = mla_max(top[Engine::lane_row(b, e)], x); });
-        engine.row_max(top);
+        engine.row_max(top, m);
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
             base[i] = top[i] == -mla_infinity ? 0.0f : top[i];

@@ -116,6 +116,17 @@ static const mla_engine *engine_of(const mla_kernel *kernel, const char *line) {
     return engine;
 }
 
+static mla_contract contract_of(const mla_kernel *kernel, const char *line) {
+    mla_case test;
+    mla_inputs inputs;
+    cr_assert_eq(mla_case_parse(line, &test).code, MLA_OK);
+    cr_assert_eq(mla_inputs_make(&test, &inputs).code, MLA_OK);
+    const mla_contract contract = kernel->contract_for(kernel, &inputs.problem);
+    mla_inputs_free(&inputs);
+    mla_case_free(&test);
+    return contract;
+}
+
 /* A tile has 16 rows: 8 heads times 5 and 1 query tokens are 24 on average. */
 Test(splitk, splits_of_a_fixed_size_choose_an_engine_by_the_heads_alone) {
     mla_device *device;
@@ -136,7 +147,7 @@ Test(splitk, splits_of_a_fixed_size_choose_an_engine_by_the_heads_alone) {
     device->close(device);
 }
 
-Test(splitk, an_engine_runs_the_kv_formats_that_it_has_kernels_for) {
+Test(splitk, an_engine_runs_the_kv_formats_that_it_has_kernels_for_and_its_contract_holds) {
     mla_device *device;
     mla_launcher *launcher, *better;
     mla_kernel *kernel;
@@ -146,11 +157,14 @@ Test(splitk, an_engine_runs_the_kv_formats_that_it_has_kernels_for) {
     cr_assert_eq(mla_host_launcher_open(device, "cdna4", &better).code, MLA_OK);
     mla_engine converts = *better->engine;
     converts.kv = MLA_ENGINE_CONVERTED_KV;
+    converts.max_slack = 8;
     better->engine = &converts;
     launcher->better = better;
     cr_assert_eq(mla_splitk_open(launcher, "splitk", &kernel).code, MLA_OK);
     cr_expect_eq(engine_of(kernel, "kv_len=40 kv=bf16"), launcher->engine);
     cr_expect_eq(engine_of(kernel, "kv_len=40 kv=mxfp4"), &converts);
+    cr_expect(!contract_of(kernel, "kv_len=40 kv=bf16").lazy_max);
+    cr_expect(contract_of(kernel, "kv_len=40 kv=mxfp4").lazy_max);
     better->close(better);
     mla_splitk_close(kernel);
     device->close(device);

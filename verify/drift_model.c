@@ -92,6 +92,7 @@ mla_model mla_drift_model_of_engine(const mla_engine *engine, mla_space space, c
     if (strcmp(engine->name, "hopper16") == 0)
         set_hopper16_layout(&model, host->kv_format);
     model.qk = model.pv = unit_of(space);
+    model.max_slack = engine->max_slack;
     model.dim_chains = space == MLA_SPACE_CUDA && strcmp(engine->name, "mma") == 0 ? 2 : 1;
     model.kv_operands = contract->p;
     model.exp2 = space == MLA_SPACE_HOST ? MLA_EXP2_LIBM : MLA_EXP2_NEAREST;
