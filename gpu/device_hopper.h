@@ -40,7 +40,7 @@ MLA_DEVICE void mla_stmatrix(void *row, const uint32_t (&r)[4]) {
                  : "memory");
 }
 
-/* Sixteen or eight bytes that are read once: not kept in the first cache. In the order of the program. */
+/* Sixteen bytes, past the first cache, or eight, that are read once: loads in the order of the program. */
 MLA_DEVICE void mla_load_once(const void *from, uint32_t (&w)[4]) {
     asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])

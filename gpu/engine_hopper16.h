@@ -34,7 +34,7 @@ template <typename Kv> struct mla_engine_device {
     static_assert(sizeof(shared) <= MLA_HOPPER16_LDS_BYTES, "engine_limits.h says less LDS than is used");
 
     shared &lds;
-    const int lane, warp, octet_lane, t; /* lane / 4, which names tokens and columns of V, and lane % 4, which names strips and rows */
+    const int lane, warp, octet_lane, t; /* octet_lane: lane / 4, names tokens and columns of V; t: lane % 4, names strips and rows */
     strip strips[2];                     /* of the next tile to multiply */
     typename strip::source coming[2];    /* of the tile after it */
     float score[BLOCKS][4];
@@ -72,7 +72,7 @@ template <typename Kv> struct mla_engine_device {
     MLA_DEVICE void land(int) {}
     MLA_DEVICE bool present(int tile, int token) const { return lds.present[tile % TILES][token] != 0; }
 
-    /* Pair `half` of a step's k = 2 t .. 2 t + 1 + 8 half of group g and step j: the words of strip t that meet it. */
+    /* Where q's pair k = 8 h + 2 t, 8 h + 2 t + 1 of step j lies, are the two dimensions that word h * 4 + j of strip t has. */
     MLA_DEVICE void load_q(const mla_problem &problem, int64_t first_row, int rows) {
         const int strip_of = mla_thread() % 4, step = mla_thread() / 4 % 4;
         const int low = strip_of * 16 + strip::even_dim(step * 2), high = strip_of * 16 + strip::even_dim(step * 2 + 1);
@@ -102,8 +102,8 @@ template <typename Kv> struct mla_engine_device {
     };
 
     /*
-     * The last group, which is no part of V, and, where registers suffice, the first are converted while the products with V of the tile before are under way. When these have ended
-     * everywhere, V's tile may be written.
+     * The last group, which is no part of V, and, where registers suffice, the first are converted while the products with V of the tile before are under
+     * way. When these have ended everywhere, V's tile may be written.
      */
     MLA_DEVICE void scores(int) {
         const bool rare = strip::RARE && mla_any(strips[0].is_rare() || strips[1].is_rare());
@@ -178,7 +178,7 @@ template <typename Kv> struct mla_engine_device {
     /* One lane of one warp speaks for its rows. */
     MLA_DEVICE bool speaks() const { return warp == 0 && octet_lane == 0; }
 
-    /* Over all that hold a part of the same row. There is a barrier between any two of these: that of the weights. */
+    /* Joins what all lanes have of the same row. There is a barrier between any two of these: that of the weights. */
     template <typename Join> MLA_DEVICE void join(float (&v)[LANE_ROWS], Join both) {
         MLA_UNROLL
         for (int i = 0; i < LANE_ROWS; i++) {

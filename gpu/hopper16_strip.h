@@ -19,6 +19,7 @@ MLA_DEVICE_BEGIN
 
 constexpr int mla_groups = MLA_HEAD_DIM / 64, mla_value_groups = MLA_HEAD_DIM_V / 64;
 
+/* An absent token: zeros, at least as long as any token. */
 static __device__ const mla_chunk mla_zero_token[MLA_HEAD_DIM / 8] = {};
 
 template <typename Kv> MLA_DEVICE const mla_chunk *mla_token_at(const mla_problem &problem, int64_t slot) {
@@ -92,7 +93,7 @@ template <> struct mla_strip<mla_kv_fp8b656> {
     static MLA_DEVICE int even_dim(int i) { return 2 * i; }
 };
 
-/* A word's eight codes make four pairs: i and i + 4, which moves of bits bring to where bf16 has sign, exponent and mantissa. */
+/* A word's eight codes make four pairs: i and i + 4. */
 template <> struct mla_strip<mla_kv_mxfp4> {
     struct source {
         const uint32_t *codes;
@@ -112,7 +113,7 @@ template <> struct mla_strip<mla_kv_mxfp4> {
         mla_load_once(from.codes + group * 8, codes[group]);
         scales[group] = from.scales[group * 2];
     }
-    /* Codes in the low bits of both halves of `low`, and of `low` << 4 in the second: a sign, two bits of exponent, one of mantissa, multiplied to their places. */
+    /* The codes in bits 0-3, or 4-7, of both halves as bf16, 2^-126 of their values: one multiplication moves the sign to bit 15 and the magnitude to 6-8. */
     static MLA_DEVICE uint32_t first_pair(uint32_t word) { return (word & 0x000F000F) * (1 << 12 | 1 << 6) & 0x81C081C0; }
     static MLA_DEVICE uint32_t second_pair(uint32_t word) { return (word & 0x00F000F0) * (1 << 8 | 1 << 2) & 0x81C081C0; }
     MLA_DEVICE bool is_rare() const {
