@@ -115,6 +115,13 @@ Test(duel, short_calls_are_repeated) {
     cr_expect_eq(second.calls, 1 + 6 * 3);
 }
 
+/* One call of five is late: a turn is the median of its calls. */
+Test(duel, late_calls_are_left_out) {
+    scripted first = {{0.1, 0.1, 0.1, 0.1}, 0, 0}, second = {{0.01, 0.01, 0.01, 0.025}, 0, 0};
+    const mla_duel d = duel(&first, 1, &second, no_wait);
+    cr_expect(is_near(d.ratio, 10), "%g", d.ratio);
+}
+
 /* The first racer takes 4 and 8 times as long by turns, the longer ones while others run: they are set aside. */
 Test(duel, rounds_that_waited_are_set_aside) {
     scripted first = {{0.8, 0.4, 0.8, 0.4}, 0, 0}, second = {{0.1, 0.1, 0.1, 0.1}, 0, 0};

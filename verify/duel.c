@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "../ref/try.h"
+#include "roofline.h"
 
-#define TURN 0.05 /* seconds, at least: a call that is shorter is repeated, so that both sides are exposed to the same world */
+#define TURN 0.05       /* seconds, at least: a call that is shorter is repeated, so that both sides are exposed to the same world */
+#define MOST_CALLS 1000 /* of a turn */
 #define MOST_ROUNDS 200
 #define LEAST_ROUNDS 6   /* of fewer, no interval holds the median with 95 % */
 #define KNOWN_WELL 0.02  /* an interval this narrow, over the ratio, settles it, too */
@@ -54,15 +56,20 @@ typedef struct turn {
     bool waited; /* other programs had the processors; where the system does not say, they had not */
 } turn;
 
+/* The median call stands for the turn: threads that were late for one, or had lost their caches, say nothing of the others. */
 static mla_status take_turn(mla_device *device, const mla_racer *racer, const mla_duel_rules *rules, turn *t) {
-    const double used = rules->used(), waited = rules->waited();
-    double sum = 0, one = 0, flops = 0;
-    for (; sum < TURN; flops += racer->flops) {
-        TRY(mla_time_burst(device, racer->call, 1, &one));
-        sum += one;
+    const double waited = rules->waited();
+    double seconds[MOST_CALLS], used[MOST_CALLS], sum = 0;
+    int calls = 0;
+    for (; sum < TURN && calls < MOST_CALLS; calls++) {
+        const double before = rules->used();
+        TRY(mla_time_burst(device, racer->call, 1, &seconds[calls]));
+        used[calls] = rules->used() - before;
+        sum += seconds[calls];
     }
-    *t = (turn){.time = sum / flops, .used = (rules->used() - used) / flops};
     t->waited = rules->waited() - waited > UNDISTURBED * sum * rules->threads;
+    t->time = mla_timing_of(seconds, calls).median / racer->flops;
+    t->used = mla_timing_of(used, calls).median / racer->flops;
     return mla_ok();
 }
 
@@ -103,7 +110,7 @@ mla_status mla_duel_run(mla_device *device, const mla_racer *first, const mla_ra
         TRY(take_round(device, first, second, rules, &r));
         share = (mla_now() - began) / rules->seconds;
         *duel = outcome(&r, share);
-    } while (!is_settled(duel, rules) && r.count < MOST_ROUNDS && share < 1);
+    } while (!is_settled(duel, rules) && r.count < MOST_ROUNDS && (share < 1 || r.count < LEAST_ROUNDS));
     *duel = outcome(&r, 1);
     return mla_ok();
 }

@@ -78,15 +78,19 @@ static void print_limit(FILE *stream, const mla_speed_limit *l, const mla_duel *
 }
 
 void mla_bench_text_limits(FILE *stream, const mla_bench_report *report) {
-    bool any = false;
+    bool any = false, unknown = false;
     for (int i = 0; i < mla_num_speed_limits; i++) {
-        if (report->duels[i].rounds == 0)
+        const mla_duel *duel = &report->duels[i];
+        if (duel->rounds == 0)
             continue;
         if (!any)
             fputs("\nlimits: medians of rounds in which both sides take a turn\n", stream);
         any = true;
-        print_limit(stream, &mla_speed_limits[i], &report->duels[i], report->threads);
+        unknown |= mla_limit_state_of(&mla_speed_limits[i], duel, report->threads) == MLA_LIMIT_UNKNOWN;
+        print_limit(stream, &mla_speed_limits[i], duel, report->threads);
     }
+    if (unknown)
+        fputs("  BUSY: other programs had the processors. With OMP_WAIT_POLICY=passive threads that wait take no processor time\n", stream);
 }
 
 /* ---- JSON: each false when out of memory -------------------------------------------------------------------------------------------- */
