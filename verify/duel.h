@@ -24,7 +24,7 @@ typedef struct mla_duel {
 
 typedef struct mla_duel_rules {
     double low, high; /* the question is whether the ratio lies within: when that is settled, no further round is needed */
-    double seconds;   /* when these are over, neither */
+    double seconds;   /* when these are over, neither, but for the six that an interval takes */
     int threads;      /* that a call keeps busy */
     double (*used)(void), (*waited)(void); /* mla_processor_used, mla_processor_waited */
 } mla_duel_rules;
