@@ -12,6 +12,7 @@
  *   MLA_UNROLL, MLA_UNROLL_BY_8             before a loop that must be unrolled, or in eights: so many loads are then under way together
  *   int mla_thread(), mla_block()           thread within its block, block within the grid
  *   int mla_late(int v)                     v >= 0, as if it were known from here on alone: on AMD, what follows from it is not computed ahead, to wait in a register
+ *   int mla_uniform(int v)                  v, the same in all lanes of a wave: on AMD it takes no vector register
  *   MLA_WAVE                                lanes of a wave: 64 on CDNA, 32 on NVIDIA; the host takes the engine's
  *   T *mla_lds<T>()                         the block's LDS, uninitialised (poisoned on the host), at least sizeof(T), 128-byte aligned
  *   void mla_barrier()                      (all) orders LDS and global accesses of the block

@@ -27,6 +27,9 @@ MLA_DEVICE int mla_late(int v) {
     __builtin_assume(v >= 0);
     return v;
 }
+MLA_DEVICE int mla_uniform(int v) {
+    return __builtin_amdgcn_readfirstlane(v);
+}
 MLA_DEVICE void mla_in_order() {
     __builtin_amdgcn_sched_barrier(0);
 }

@@ -54,6 +54,9 @@ inline int mla_thread() {
 inline int mla_late(int v) {
     return v;
 }
+inline int mla_uniform(int v) {
+    return v;
+}
 inline void mla_in_order() {}
 inline int mla_block() {
     return mla_host_block;

@@ -18,6 +18,9 @@ MLA_DEVICE int mla_thread() {
 MLA_DEVICE int mla_late(int v) {
     return v;
 }
+MLA_DEVICE int mla_uniform(int v) {
+    return v;
+}
 MLA_DEVICE int mla_block() {
     return blockIdx.x;
 }

@@ -37,7 +37,7 @@ template <typename Kv, typename Unit, typename Shape> struct mla_cdna_engine {
     static constexpr int TEAM = THREADS / 64 / Shape::TEAMS, TOKEN_BLOCKS = TOKENS / 16, PARTS = TEAM / TOKEN_BLOCKS;
     static constexpr int LANE_ROWS = ROWS / Shape::TEAMS / 16, BLOCKS = LANE_ROWS * TOKEN_BLOCKS;
     static constexpr int COLUMNS = MLA_HEAD_DIM_V / TEAM, RUN = Unit::RUN, GROUP = 16 * RUN, GROUPS = COLUMNS / GROUP;
-    static constexpr bool FETCHES_LATE = false, SCORES_IN_LDS = true, BARRIER_IN_SCORES = false, KEEPS_SLOTS = false;
+    static constexpr bool FETCHES_LATE = false, SCORES_IN_LDS = true, BARRIER_IN_SCORES = false, WAITS_IN_ORDER = true;
     static_assert(PARTS == 2, "a block has two parts, of alternating halves of 64 dimensions");
 
     typedef mla_cdna_tile<Kv, Unit, THREADS, TOKENS> kv_tile;

@@ -19,7 +19,7 @@ template <typename Kv> struct mla_engine_device {
     static_assert(Kv::DIRECT, "bytes go to the matrix unit as they are");
     static constexpr int THREADS = MLA_HOPPER_THREADS, ROWS = MLA_HOPPER_ROWS, TOKENS = MLA_HOPPER_TOKENS;
     static constexpr int TILES = 2, AHEAD = 1, BLOCKS = TOKENS / 16, LANE_ROWS = 2;
-    static constexpr bool FETCHES_LATE = true, SCORES_IN_LDS = false, BARRIER_IN_SCORES = false, KEEPS_SLOTS = true;
+    static constexpr bool FETCHES_LATE = true, SCORES_IN_LDS = false, BARRIER_IN_SCORES = false, WAITS_IN_ORDER = false;
     static constexpr int STAGERS = THREADS / TOKENS, ROUNDS = mla_key_chunks / STAGERS, GROUPS = MLA_HEAD_DIM / 64;
     static constexpr int GROUP_BYTES = TOKENS * 128, COLUMNS = MLA_HEAD_DIM_V / 2;
     static_assert(ROWS == TOKENS && STAGERS == 4, "q is laid out as a tile is");

@@ -20,7 +20,7 @@ MLA_DEVICE_BEGIN
 template <typename Kv> struct mla_engine_device {
     static constexpr int THREADS = MLA_HOPPER16_THREADS, ROWS = MLA_HOPPER16_ROWS, TOKENS = MLA_HOPPER16_TOKENS;
     static constexpr int TILES = 2, AHEAD = 1, BLOCKS = 2, LANE_ROWS = 4, WARPS = THREADS / 32;
-    static constexpr bool FETCHES_LATE = false, SCORES_IN_LDS = false, BARRIER_IN_SCORES = true, KEEPS_SLOTS = true;
+    static constexpr bool FETCHES_LATE = false, SCORES_IN_LDS = false, BARRIER_IN_SCORES = true, WAITS_IN_ORDER = false;
     static constexpr int Q_GROUP_BYTES = ROWS * 128, V_GROUP_BYTES = TOKENS * 128;
 
     typedef mla_strip<Kv> strip;

@@ -20,7 +20,7 @@ template <typename Kv> struct mla_engine_device {
     static constexpr int TILES = mla_ring<Kv>::TILES, AHEAD = mla_ring<Kv>::AHEAD;
     static constexpr int WARPS = THREADS / 32, BLOCKS = TOKENS / 8, PAIRS = BLOCKS / 2, PARTS = WARPS / PAIRS, LANE_ROWS = 2;
     static constexpr int STEPS = MLA_HEAD_DIM / PARTS / 16;
-    static constexpr bool FETCHES_LATE = false, SCORES_IN_LDS = true, BARRIER_IN_SCORES = false, KEEPS_SLOTS = true;
+    static constexpr bool FETCHES_LATE = false, SCORES_IN_LDS = true, BARRIER_IN_SCORES = false, WAITS_IN_ORDER = false;
     static constexpr int COLUMNS = MLA_HEAD_DIM_V / WARPS;
 
     struct shared {

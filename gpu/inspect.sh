@@ -3,7 +3,7 @@
 #   inspect.sh IMAGE...     *.co (AMD code objects), *.fatbin (NVIDIA)     LLVM_BIN, CUDA_BIN: where the tools are
 #
 # Limits: no spills, no scratch, matrix instructions, 16-byte loads. On AMD also: 256 registers (two waves a SIMD), the LDS of a compute unit, and in split-K kernels the
-# matrix instructions of one tile and no more: tokens * rows * (576 + 512) products, of the widest instruction the machine has.
+# matrix instructions of one tile and no more: tokens * rows * (576 + 512) products, of the widest instruction the machine has; the next tile is under way while they run.
 #
 # AMD, columns: min: that many matrix instructions suffice. waves: that run on a SIMD at once, by registers and by LDS. memory, matrix: microseconds that 64 sequences of 8192 keys
 # take at least, with 16 heads (tall: 128), at the peaks of MI300X (gfx942: 5.3 TB/s; 304 compute units x 2048 FLOP x 2.1 GHz = 1307 TFLOP/s) and MI355X (gfx950: 8 TB/s;
@@ -34,6 +34,9 @@ floors() {
     awk -v t=$tokens -v b="$(bytes_a_token "$2")" -v h=$heads -v tbs=$tbs -v tf=$tflops 'BEGIN { printf "%.0f %.0f\n", t * b / tbs / 1e6, t * h * 2 * 1088 / tf / 1e6 }'
 }
 
+# Is the next tile still under way when the first product begins, or waited for? AMD's loads are waited for in order: one wait for something asked for later is one for all.
+at_first_product() { awk '/global_load/ { last = "load" } /s_waitcnt.*vmcnt/ { last = "wait" } /v_mfma/ { print last; exit }'; }
+
 # AMD: the code object's own notes, and its disassembly.
 inspect_amd() {
     local arch=$(basename "$1" .co) name vgpr spill scratch lds threads body matrix wide engine depth unit_lds least waves
@@ -54,6 +57,7 @@ inspect_amd() {
             least=$(($(limit_of ${engine}_TOKENS) * $(limit_of ${engine}_ROWS) * 1088 / (256 * depth) / (threads / 64)))
             [ "$matrix" = "$least" ] || beyond "$arch $name" "$matrix matrix instructions a tile, $least suffice"
             [ "$wide" != 0 ] || beyond "$arch $name" "no 16-byte loads"
+            [ "$(at_first_product <<<"$body")" = load ] || beyond "$arch $name" "waits for the next tile before it multiplies"
             [ "$vgpr" -le 256 ] || beyond "$arch $name" "$vgpr registers, of 256"
             amd_row "$arch" "$name" "$vgpr" "$spill" "$scratch" "$lds" "$matrix" "$least" "$wide" "$waves" $(floors "$arch" "$name")
             ;;

@@ -20,22 +20,26 @@ template <typename Engine> struct mla_walk {
     Engine &engine;
     const mla_score_map map;
     const int tiles;
-    const mla_key_slots slots; /* found anew for each tile where registers are scarce: not KEEPS_SLOTS */
-    int all_begin, all_end;    /* positions every row sees */
-    int64_t next;              /* slot of the tile to fetch next: looked up a tile early, as the look-up takes as long as the fetch */
-    float m[ROWS], l[ROWS];    /* running maximum, in log2 units; this lane's part of the sum of weights */
+    const mla_key_slots slots;
+    int all_begin, all_end; /* positions every row sees */
+    /* Slot of the tile to fetch next, looked up a tile early: that takes as long as a fetch. Where loads are waited for in order, of all that are under way
+       (WAITS_IN_ORDER), its entry instead, and nobody looks at it until then. */
+    int64_t next;
+    int32_t entry;
+    float m[ROWS], l[ROWS]; /* running maximum, in log2 units; this lane's part of the sum of weights */
 
     MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
         : args(arguments), item(work), engine(unit), map(mla_score_map_of(arguments.problem)),
           tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS),
-          slots(mla_key_slots_of(arguments.problem, work.sequence, work.first_row)) {
+          slots(
+              mla_key_slots_of(arguments.problem, work.sequence, mla_uniform(arguments.problem.kv_indptr[work.sequence]), work.first_row)) {
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
             m[i] = -mla_infinity;
             l[i] = 0.0f;
         }
-        all_begin = visible(item.rows - 1).begin;
-        all_end = visible(0).end;
+        all_begin = mla_uniform(visible(item.rows - 1).begin);
+        all_end = mla_uniform(visible(0).end);
     }
 
     /* ---- which tokens ---- */
@@ -46,13 +50,20 @@ template <typename Engine> struct mla_walk {
         return mla_visible_keys(args.problem, item.sequence, row, {item.kv_begin, item.kv_end});
     }
 
-    /* Slot of the token this thread stages of a tile, -1 where there is none: past the item's keys, or absent from a sparse list. */
-    MLA_DEVICE int64_t slot(int tile) const {
-        const int position = item.kv_begin + tile * TOKENS + engine.staged_token();
-        if (position >= item.kv_end)
-            return -1;
-        return mla_key_slot(args.problem, Engine::KEEPS_SLOTS ? slots : mla_key_slots_of(args.problem, item.sequence, item.first_row),
-                            position);
+    /* Of the token this thread stages of a tile. */
+    MLA_DEVICE int position(int tile) const { return item.kv_begin + tile * TOKENS + engine.staged_token(); }
+    MLA_DEVICE void look_up(int tile) {
+        const int at = position(tile);
+        if (Engine::WAITS_IN_ORDER)
+            entry = at < item.kv_end ? mla_key_entry(args.problem, slots, at) : 0;
+        else
+            next = at < item.kv_end ? mla_key_slot(args.problem, slots, at, mla_key_entry(args.problem, slots, at)) : -1;
+    }
+    /* Slot in the tile looked up last, -1 where there is none: past the item's keys, or absent from a sparse list. */
+    MLA_DEVICE int64_t looked_up(int tile) const {
+        if (!Engine::WAITS_IN_ORDER)
+            return next;
+        return position(tile) < item.kv_end ? mla_key_slot(args.problem, slots, position(tile), entry) : -1;
     }
 
     /* ---- softmax ---- */
@@ -118,19 +129,19 @@ template <typename Engine> struct mla_walk {
     /* Tiles past the last are never fetched, but every tile closes a group of copies. */
     MLA_DEVICE void fetch(int tile) {
         if (tile < tiles)
-            engine.fetch(args.problem, next, tile);
+            engine.fetch(args.problem, looked_up(tile), tile);
         engine.fetched();
-        next = slot(tile + 1);
+        look_up(tile + 1);
     }
 
     MLA_DEVICE void begin_tiles() {
-        next = slot(0);
+        look_up(0);
         MLA_UNROLL
         for (int t = 0; t < Engine::AHEAD; t++) {
-            engine.foresee(args.problem, next);
+            engine.foresee(args.problem, looked_up(t));
             fetch(t);
         }
-        engine.foresee(args.problem, next);
+        engine.foresee(args.problem, looked_up(Engine::AHEAD));
         engine.load_q(args.problem, item.first_row, item.rows);
     }
 
@@ -155,7 +166,7 @@ template <typename Engine> struct mla_walk {
                 fetch(t + Engine::AHEAD);
             if (Engine::SCORES_IN_LDS)
                 mla_barrier();
-            engine.foresee(args.problem, next);
+            engine.foresee(args.problem, looked_up(t + Engine::AHEAD + 1));
             float s[BLOCKS][4];
             score(t, s);
             weigh(s);

@@ -1,5 +1,6 @@
 /* The AMD backend against fake_hip.so, which lies beside this program. */
 #include "../gpu/launcher.h"
+#include "../gpu/splitk.h"
 #include "../gpu/splitk_args.h"
 #include "../verify/run.h"
 
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "support_problem.h"
 
 /* Stand-ins for code objects, for builds without an AMD compiler: the head of an ELF file, the processor at byte 48. */
 #define CODE_OBJECT(arch, machine)                                                                                                         \
@@ -170,4 +173,21 @@ Test(backend_hip, runs_kernels) {
     expect_passed("gfx942", "splitk@amd", "heads=128 kv_len=70 plan=fixed:2");
     expect_passed("gfx950", "splitk@amd", "q_len=2 kv_len=70 kv=fp8");
     expect_passed("gfx942", "bmm@amd:own", "kv_len=70,0,300 kv=fp8 q=fp8 page=16");
+}
+
+static const char *engine_for(const mla_kernel *kernel, int32_t heads) {
+    test_problem made = test_problem_make(&(test_shape){.heads = heads, .q_len = {1}, .kv_len = {8}, .seed = 1});
+    const char *name = mla_splitk_engine(kernel, &made.problem)->name;
+    test_problem_free(&made);
+    return name;
+}
+
+Test(backend_hip, many_rows_take_the_tall_engine) {
+    use_fake_hip("gfx950");
+    mla_kernel_handle handle;
+    mla_status status = mla_kernel_open("splitk@amd", &handle);
+    cr_assert_eq(status.code, MLA_OK, "%s", status.message);
+    cr_expect_str_eq(engine_for(handle.kernel, 16), "cdna4");
+    cr_expect_str_eq(engine_for(handle.kernel, 128), "cdna4tall");
+    mla_kernel_close(&handle);
 }
