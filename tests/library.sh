@@ -53,10 +53,12 @@ check "and grades" exits 0
 check "with a report" says "FAILED  heads=1 kv_len=1 scale=1 out=fp32"
 
 if command -v python3 >/dev/null; then
-    MLAVERIFY=$prefix/lib/libmlaverify.so python3 "$root/tests/test_grade_tensors.py" >"$folder/stdout" 2>"$folder/stderr"
-    code=$?
-    cat "$folder/stdout"
-    check "from Python" exits 0
+    for program in test_grade_tensors.py test_jax_attention.py; do
+        MLAVERIFY=$prefix/lib/libmlaverify.so python3 "$root/tests/$program" >"$folder/stdout" 2>"$folder/stderr"
+        code=$?
+        cat "$folder/stdout"
+        says "SKIPPED $program" || check "from Python: $program" exits 0
+    done
 else
     echo "SKIPPED python3: there is none"
 fi
