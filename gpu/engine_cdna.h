@@ -155,21 +155,19 @@ template <typename Kv, typename Unit, typename Shape> struct mla_cdna_engine {
     }
 
     MLA_DEVICE void accumulate(int tile, const float (&p)[BLOCKS][4]) {
-        typename kv_tile::operand a[LANE_ROWS][K_STEPS], v[K_STEPS][RUN];
         const seat at = here();
         MLA_UNROLL
-        for (int i = 0; i < LANE_ROWS * K_STEPS; i++)
-            a[i / K_STEPS][i % K_STEPS] = kv_tile::weights(&p[i / K_STEPS * TOKEN_BLOCKS], i % K_STEPS);
-        MLA_UNROLL
-        for (int g = 0; g < GROUPS; g++) {
-            if (g > 0)
+        for (int g = 0; g < GROUPS * K_STEPS; g++) {
+            const int s = g % K_STEPS;
+            typename kv_tile::operand v[1][RUN];
+            if (g > 0 && LANE_ROWS > 1)
                 mla_in_order();
+            kv_tile::values(lds.tiles[tile % TILES], s, at.wave * COLUMNS + g / K_STEPS * GROUP, at.lane, v[0]);
             MLA_UNROLL
-            for (int s = 0; s < K_STEPS; s++)
-                kv_tile::values(lds.tiles[tile % TILES], s, at.wave * COLUMNS + g * GROUP, at.lane, v[s]);
-            MLA_UNROLL
-            for (int i = 0; i < LANE_ROWS; i++)
-                Unit::template multiply<Kv::FP16>(a[i], v, acc[i][g]);
+            for (int i = 0; i < LANE_ROWS; i++) {
+                const typename kv_tile::operand a[1] = {kv_tile::weights(&p[i * TOKEN_BLOCKS], s)};
+                Unit::template multiply<Kv::FP16>(a, v, acc[i][g / K_STEPS]);
+            }
         }
     }
 
