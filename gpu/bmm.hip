@@ -33,9 +33,9 @@ template <typename Kv> MLA_DEVICE void mla_bmm_gather(const mla_bmm_args &args) 
     const int64_t key = static_cast<int64_t>(mla_block()) * MLA_BMM_GATHER_KEYS + mla_thread() / STAGERS;
     const bool real = key < args.num_keys;
     const mla_bmm_group &group = mla_bmm_find(args, &mla_bmm_group::first_key, real ? key : 0);
-    const mla_key_slots slots = mla_key_slots_of(p, group.sequence, p.kv_indptr[group.sequence], group.first_row);
-    const int position = group.begin + static_cast<int>(key - group.first_key);
-    const int64_t slot = real ? mla_key_slot(p, slots, position, mla_key_entry(p, slots, position)) : -1;
+    const int64_t slot =
+        real ? mla_key_slot(p, mla_key_slots_of(p, group.sequence, group.first_row), group.begin + static_cast<int>(key - group.first_key))
+             : -1;
     const mla_chunk *source = static_cast<const mla_chunk *>(p.kv) + slot * Kv::CHUNKS;
     const uint8_t *block_scales = p.kv_block_scales + slot * p.kv_scale_stride;
     mla_chunk *row = static_cast<mla_chunk *>(args.new_kv) + key * mla_key_chunks;

@@ -31,8 +31,7 @@ template <typename Engine> struct mla_walk {
     MLA_DEVICE mla_walk(const mla_splitk_args &arguments, const mla_plan_item &work, Engine &unit)
         : args(arguments), item(work), engine(unit), map(mla_score_map_of(arguments.problem)),
           tiles((work.kv_end - work.kv_begin + TOKENS - 1) / TOKENS),
-          slots(
-              mla_key_slots_of(arguments.problem, work.sequence, mla_uniform(arguments.problem.kv_indptr[work.sequence]), work.first_row)) {
+          slots(mla_key_slots_of(arguments.problem, mla_uniform(work.sequence), work.first_row)) {
         MLA_UNROLL
         for (int i = 0; i < ROWS; i++) {
             m[i] = -mla_infinity;
@@ -57,13 +56,14 @@ template <typename Engine> struct mla_walk {
         if (Engine::WAITS_IN_ORDER)
             entry = at < item.kv_end ? mla_key_entry(args.problem, slots, at) : 0;
         else
-            next = at < item.kv_end ? mla_key_slot(args.problem, slots, at, mla_key_entry(args.problem, slots, at)) : -1;
+            next = at < item.kv_end ? mla_key_slot(args.problem, slots, at) : -1;
     }
     /* Slot in the tile looked up last, -1 where there is none: past the item's keys, or absent from a sparse list. */
     MLA_DEVICE int64_t looked_up(int tile) const {
         if (!Engine::WAITS_IN_ORDER)
             return next;
-        return position(tile) < item.kv_end ? mla_key_slot(args.problem, slots, position(tile), entry) : -1;
+        const int32_t known = entry;
+        return position(tile) < item.kv_end ? mla_key_slot(args.problem, slots, position(tile), [known](int) { return known; }) : -1;
     }
 
     /* ---- softmax ---- */

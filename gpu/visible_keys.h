@@ -32,34 +32,36 @@ struct mla_key_slots {
     int32_t first;       /* where there is no list: the slot of position 0 */
 };
 
-/* kv_begin: kv_indptr[sequence]. */
-MLA_DEVICE mla_key_slots mla_key_slots_of(const mla_problem &p, int sequence, int kv_begin, int64_t row) {
+MLA_DEVICE mla_key_slots mla_key_slots_of(const mla_problem &p, int sequence, int64_t row) {
     switch (p.paging) {
     case MLA_PAGED:
         return {p.block_table + sequence * p.block_table_stride, 0};
     case MLA_TOKEN_LIST:
-        return {p.kv_indices + kv_begin, 0};
+        return {p.kv_indices + p.kv_indptr[sequence], 0};
     case MLA_SPARSE:
         return {p.topk_indices + row / p.heads * p.topk, 0};
     default:
-        return {nullptr, kv_begin};
+        return {nullptr, p.kv_indptr[sequence]};
     }
 }
 
-/* What a key position has in the list. */
+/* Slot of a key position; for MLA_SPARSE an entry of the row's list: -1 is absent. entry(i) is what the list has at i. */
+template <typename Entry> MLA_DEVICE int64_t mla_key_slot(const mla_problem &p, const mla_key_slots &slots, int position, Entry entry) {
+    if (!slots.list)
+        return slots.first + position;
+    if (p.paging != MLA_PAGED)
+        return entry(position);
+    const int size = mla_late(p.page_size);
+    return static_cast<int64_t>(entry(position / size)) * size + position % size;
+}
+MLA_DEVICE int64_t mla_key_slot(const mla_problem &p, const mla_key_slots &slots, int position) {
+    return mla_key_slot(p, slots, position, [&slots](int i) { return slots.list[i]; });
+}
+/* The entry that a key position's slot follows from. */
 MLA_DEVICE int32_t mla_key_entry(const mla_problem &p, const mla_key_slots &slots, int position) {
     if (!slots.list)
         return 0;
     return slots.list[p.paging == MLA_PAGED ? position / mla_late(p.page_size) : position];
-}
-/* Its slot, given that; for MLA_SPARSE an entry of the row's list: -1 is absent. */
-MLA_DEVICE int64_t mla_key_slot(const mla_problem &p, const mla_key_slots &slots, int position, int32_t entry) {
-    if (!slots.list)
-        return slots.first + position;
-    if (p.paging != MLA_PAGED)
-        return entry;
-    const int size = mla_late(p.page_size);
-    return static_cast<int64_t>(entry) * size + position % size;
 }
 
 /* From a sum of products of operands to log2 units: x = sum * scale, or cap * tanh(sum * scale). */
